@@ -1,0 +1,79 @@
+"""The main job on real data that needs no download: four years of Seattle's weather, with gaps made in it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpvae import missingness
+from gpvae.evaluation import Evaluation, evaluate
+from gpvae.files import TableFile, read_table, require_writable, whole_or_not_at_all
+from gpvae.imputer import GPVAE
+from gpvae.panel import Bools, DataError, Panel
+from gpvae.report.plots import plot_series
+
+SCATTERED = 0.1  # share of cells lost one by one
+FAILURES, FAILURE_DAYS = 4, 10  # and how often, and for how long, each instrument stands still
+
+
+@dataclass(frozen=True)
+class Demo:
+    evaluation: Evaluation
+    table: Path  # with gaps
+    filled: Path
+    picture: Path
+
+
+def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str = "auto", force: bool = False) -> Demo:
+    """Make gaps in the table, fill them, and write both tables and a picture into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, filled, picture = (folder / name for name in ("weather.csv", "filled.csv", "filled.png"))
+    for path in (table, filled, picture):
+        require_writable(path, force=force)
+    whole = read_table(_weather_file())
+    panel = whole.panel()
+    cells = _gaps(panel, seed)
+    _write_with_gaps(whole, panel, cells, table, force=force)
+    imputer = GPVAE(epochs=epochs, seed=seed, device=device, verbose=True)
+    evaluation = evaluate(panel, cells, imputer, seed=seed)
+    read_table(table).write(filled, evaluation.imputation.to_frame(interval=0.9), force=force)
+    figure = plot_series(evaluation.imputation, rows=_busiest(cells, 120), truth=panel.values)
+    with whole_or_not_at_all(picture, force=force) as partial:
+        figure.savefig(partial, format="png", dpi=120)
+    return Demo(evaluation, table, filled, picture)
+
+
+def _weather_file() -> Path:
+    try:
+        from vega_datasets import local_data
+    except ImportError:
+        raise DataError("the demo's data is in the package vega_datasets: pip install 'gpvae[demo]'") from None
+    return Path(local_data.seattle_weather.filepath)
+
+
+def _gaps(panel: Panel, seed: int) -> Bools:
+    cells = missingness.random(panel, SCATTERED, seed)
+    generator = np.random.default_rng([seed, 1])
+    for column in range(len(panel.columns)):
+        for start in generator.integers(0, len(panel.values) - FAILURE_DAYS, size=FAILURES):
+            cells[start : start + FAILURE_DAYS, column] = True
+    return cells
+
+
+def _write_with_gaps(whole: TableFile, panel: Panel, cells: Bools, path: Path, *, force: bool) -> None:
+    assert whole.text
+    columns = [list(column) for column in whole.text.columns]
+    gaps = panel.restore(cells)
+    for j, name in enumerate(panel.columns):
+        column = columns[whole.table.column_names.index(name)]
+        for row in np.flatnonzero(gaps[:, j]):
+            column[row] = ""
+    with whole_or_not_at_all(path, force=force) as partial:
+        replace(whole.text, columns=columns).write(partial, whole.table, whole.table, compress=False)
+
+
+def _busiest(cells: Bools, length: int) -> slice:
+    """The stretch of so many rows with the most gaps."""
+    lost = np.concatenate([[0], np.cumsum(cells.sum(axis=1))])
+    start = int(np.argmax(lost[length:] - lost[:-length]))
+    return slice(start, start + length)

@@ -1,0 +1,413 @@
+"""Where model and data meet: fit to a panel, fill its gaps, save and load."""
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gpvae import missingness
+from gpvae.batches import Batch, Piece, Rows, median_step, shuffled, whole_series, windows
+from gpvae.distributions import Gaussian
+from gpvae.files import whole_or_not_at_all
+from gpvae.imputation import Draws, Imputation
+from gpvae.linalg import Chain
+from gpvae.model import LatentModel, ModelConfig
+from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.training import Checkpoint, TrainingConfig, epoch_generator, fabric_for, progress_bar, step_generator, train
+
+FORMAT = 1
+STEPS_AT_LEAST = 3000  # of training, where the number of epochs is left to us
+ROWS_AT_ONCE = 2**16  # time steps × samples that are decoded in one go
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Columns to zero mean and unit deviation. A constant column has scale 0: it enters as 0 and leaves as itself."""
+
+    shift: Floats  # (feature,) NaN where a column was never observed
+    scale: Floats  # (feature,)
+
+    @classmethod
+    def of(cls, panel: Panel, *, standardise: bool) -> "Scaling":
+        seen = panel.observed.any(axis=0)
+        if not standardise:
+            return cls(np.where(seen, 0.0, np.nan), np.ones(len(seen)))
+        shift, scale = np.full(len(seen), np.nan), np.zeros(len(seen))
+        shift[seen] = np.nanmean(panel.values[:, seen], axis=0)
+        scale[seen] = np.nanstd(panel.values[:, seen], axis=0)
+        return cls(shift, np.where(scale > 1e-12 * np.abs(shift), scale, 0.0))
+
+    @property
+    def known(self) -> Bools:
+        """Columns of which something was observed."""
+        return ~np.isnan(self.shift)
+
+    def apply(self, values: Floats) -> Floats:
+        return (values - self.shift) * np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
+
+
+class GPVAE(BaseEstimator):
+    """Fill the gaps of multivariate time series, with uncertainty, by a VAE with a Gaussian-process latent space.
+
+        filled = GPVAE().fit(data).impute(data)
+
+    `data` is a Panel, an array (series, time, feature) or (time, feature), a list of arrays, or a data frame;
+    NaN or null = missing.
+
+    model: what the model is; `gpvae.paper` has the paper's own settings.
+    epochs: passes over the data; None: 40, or more if the data is small.
+    window: series longer than this are trained on in windows of so many steps. They are imputed whole.
+    validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise
+        level; 0 for none.
+    patience: epochs without a better validation score before training stops; None: a fifth of the epochs.
+    standardise: scale columns to zero mean and unit deviation for the model (undone in what it returns). Never done
+        for a Bernoulli likelihood.
+    precision: "32-true" or "bf16-mixed".
+    device: "auto", "cpu" or "cuda".
+    verbose: show a progress bar.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig = ModelConfig(),
+        *,
+        epochs: int | None = None,
+        batch_size: int = 16,
+        learning_rate: float = 1e-3,
+        window: int = 64,
+        validation: float = 0.1,
+        patience: int | None = None,
+        standardise: bool = True,
+        precision: str = "32-true",
+        device: str = "auto",
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        self.model = model
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.window = window
+        self.validation = validation
+        self.patience = patience
+        self.standardise = standardise
+        self.precision = precision
+        self.device = device
+        self.seed = seed
+        self.verbose = verbose
+
+    def fit(
+        self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        """Learn from `data`.
+
+        checkpoint: a file that keeps the run, so that an interrupted fit, called again, goes on where it stopped.
+        logs: a folder for TensorBoard.
+        """
+        panel = Panel.of(data)
+        self._describe(panel)
+        fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
+        held_out = self._hold_out(panel)
+        rows = self._rows(panel, panel.observed & ~held_out, fabric.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = LatentModel(self.model, len(panel.columns)).to(fabric.device)
+        judge = _Judge(model, rows, self._rows(panel, held_out, fabric.device), windows(panel, self.window), self.seed)
+
+        def batches(epoch: int) -> Iterator[Batch]:
+            generator = epoch_generator(self.seed, epoch)
+            for pieces in shuffled(windows(panel, self.window, generator), self.batch_size, generator):
+                yield rows.batch(pieces)
+
+        steps = math.ceil(len(judge.pieces) / self.batch_size)
+        epochs = self.epochs or max(40, math.ceil(STEPS_AT_LEAST / steps))
+        config = TrainingConfig(
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            patience=self.patience or math.ceil(epochs / 5),
+            seed=self.seed,
+        )
+        with progress_bar(config.epochs, steps, show=self.verbose) as report:
+            run = train(
+                model,
+                batches,
+                config,
+                fabric=fabric,
+                validate=judge.score if held_out.any() else None,
+                checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
+                report=report,
+            )
+        if held_out.any():
+            judge.set_noise()
+        self.model_ = model.eval()
+        self.history_ = run.history
+        return self
+
+    @torch.no_grad()
+    def impute(self, data: Any, *, samples: int = 100, seed: int = 0) -> Imputation:
+        """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length."""
+        if samples < 1:
+            raise ValueError(f"at least one sample is needed, not {samples}")
+        panel = self._check(Panel.of(data))
+        missing = ~panel.observed & self.scaling_.known
+        place = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
+        draws = np.empty((int(missing.sum()), samples), dtype=np.float32)
+        mean, square, noise = (np.zeros(len(draws)) for _ in range(3))
+        likelihood = self.model_.likelihood
+        for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
+            gaps = torch.from_numpy(missing[rows]).to(decoded.device)
+            cells = place[rows][missing[rows]]
+            centre = likelihood.mean(decoded)[:, gaps].double()
+            draws[cells, chosen] = likelihood.sample(decoded, generator)[:, gaps].T.cpu().numpy()
+            mean[cells] += centre.sum(0).cpu().numpy()
+            square[cells] += (centre**2).sum(0).cpu().numpy()
+            noise[cells] += likelihood.variance(decoded)[:, gaps].double().sum(0).cpu().numpy()
+        mean /= samples
+        std = np.sqrt(np.maximum(square / samples - mean**2, 0) + noise / samples)
+        return self._imputation(panel, missing, mean, std, draws)
+
+    @torch.no_grad()
+    def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
+        """log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
+
+        `truth` and the result are (row, feature) in the panel's layout and units. The predictive density is the
+        mixture over the samples, which are those that `impute` draws with the same seed.
+        """
+        panel = self._check(Panel.of(data))
+        if truth.shape != panel.values.shape:
+            raise DataError(f"the truth has shape {truth.shape}, the data {panel.values.shape}")
+        asked = ~panel.observed & ~np.isnan(truth) & self.scaling_.known
+        scaled = torch.from_numpy(np.where(asked, self.scaling_.apply(truth), 0).astype(np.float32))
+        total = np.full(truth.shape, -np.inf)
+        for rows, _, decoded, _ in self._decoded(panel, samples, seed):
+            log_prob = self.model_.likelihood.log_prob(decoded, scaled[rows].to(decoded.device)).double()
+            total[rows] = np.logaddexp(total[rows], log_prob.logsumexp(0).cpu().numpy())
+        with np.errstate(divide="ignore"):
+            density = total - math.log(samples) - np.log(self.scaling_.scale)
+        return np.where(asked, density, np.nan)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model into a new folder: weights as safetensors, the rest as JSON."""
+        check_is_fitted(self)
+        weights = save_tensors({name: value.cpu().contiguous() for name, value in self.model_.state_dict().items()})
+        settings = self.get_params(deep=False)
+        description = {
+            "format": FORMAT,
+            "gpvae": version("gpvae"),
+            "settings": settings | {"model": self.model.to_plain()},
+            "columns": list(self.columns_),
+            "clock": self.clock_,
+            "time_unit": self.time_unit_,
+            "shift": [None if np.isnan(x) else x for x in self.scaling_.shift.tolist()],
+            "scale": self.scaling_.scale.tolist(),
+            "history": self.history_,
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        }
+        with whole_or_not_at_all(Path(folder), force=overwrite) as partial:
+            partial.mkdir()
+            (partial / "weights.safetensors").write_bytes(weights)
+            (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
+        """A model that `save` wrote. Anything else is refused, with a reason."""
+        description, weights = _read_saved(Path(folder))
+        try:
+            settings = dict(description["settings"])
+            settings["model"] = ModelConfig.from_plain(settings["model"])
+            imputer = cls(**settings | {"device": device})
+            imputer.columns_ = tuple(description["columns"])
+            imputer.clock_, imputer.time_unit_ = description["clock"], description["time_unit"]
+            shift = np.array([np.nan if x is None else x for x in description["shift"]], dtype=np.float64)
+            imputer.scaling_ = Scaling(shift, np.array(description["scale"], dtype=np.float64))
+            imputer.history_ = description["history"]
+            model = LatentModel(imputer.model, len(imputer.columns_))
+            model.load_state_dict(load_tensors(weights))
+        except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            raise DataError(f"{folder} does not hold a model that this version can read: {error}") from error
+        imputer.model_ = model.to(fabric_for(device, imputer.precision).device).eval()
+        return imputer
+
+    def _describe(self, panel: Panel) -> None:
+        """Learn what there is to know of the data before training."""
+        if not panel.observed.any():
+            raise DataError("the data has no observed value at all")
+        if self.model.likelihood == "bernoulli":
+            _require_unit_range(panel)
+        self.columns_, self.clock_, self.time_unit_ = panel.columns, panel.clock, median_step(panel)
+        self.scaling_ = Scaling.of(panel, standardise=self.standardise and self.model.likelihood == "gaussian")
+        _warn_of(panel.columns, ~self.scaling_.known, "has no observed value: it stays missing")
+        constant = self.scaling_.known & (self.scaling_.scale == 0)
+        _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
+
+    def _check(self, panel: Panel) -> Panel:
+        """The panel with this model's columns, or a reason why not."""
+        check_is_fitted(self)
+        lacking = [str(name) for name in self.columns_ if name not in panel.columns]
+        if lacking:
+            raise DataError(
+                f"the model was fitted on the columns {', '.join(map(str, self.columns_))}; "
+                f"the data lacks {', '.join(lacking)}"
+            )
+        if panel.clock != self.clock_ and len(panel.time_steps):
+            raise DataError(f"the model was fitted on times given as {self.clock_}s, the data has {panel.clock}s")
+        if self.model.likelihood == "bernoulli":
+            _require_unit_range(panel)
+        extra = np.array([name not in self.columns_ for name in panel.columns])
+        _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
+        panel = panel.select(self.columns_)
+        _warn_of(panel.columns, ~self.scaling_.known, "had no observed value when the model was fitted: it stays missing")
+        return panel
+
+    def _hold_out(self, panel: Panel) -> Bools:
+        if round(self.validation * panel.observed.sum()) < 1:
+            return np.zeros(panel.values.shape, dtype=bool)
+        return missingness.random(panel, self.validation, self.seed)
+
+    def _rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
+        return Rows.of(panel, self.scaling_.apply(panel.values), observed & self.scaling_.known, self.time_unit_, device)
+
+    def _decoded(
+        self, panel: Panel, samples: int, seed: int
+    ) -> Iterator[tuple[NDArray[np.int64], slice, Tensor, torch.Generator]]:
+        """Posterior samples, decoded, in chunks that fit memory: rows, which samples, (sample, row, feature)."""
+        device = next(self.model_.parameters()).device
+        rows = self._rows(panel, panel.observed, device)
+        for number, pieces in enumerate(whole_series(panel, ROWS_AT_ONCE)):
+            generator = step_generator(seed, number, device)
+            batch = rows.batch(pieces)
+            posterior = self.model_.encode(batch.values, batch.observed)
+            at_once = max(1, ROWS_AT_ONCE // batch.valid.numel())
+            places = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
+            for first in range(0, samples, at_once):
+                chosen = slice(first, min(first + at_once, samples))
+                z = _sample(self.model_, posterior, batch, chosen.stop - first, generator)
+                yield places, chosen, self.model_.decode(z[:, batch.valid]), generator
+
+    def _imputation(
+        self, panel: Panel, missing: Bools, mean: Floats, std: Floats, draws: NDArray[np.float32]
+    ) -> Imputation:
+        cells = np.flatnonzero(missing)
+        scaled = Draws(draws, cells, self.scaling_.shift, self.scaling_.scale)
+        mean_rows, std_rows = panel.values.copy(), np.where(panel.observed, 0.0, np.nan)
+        mean_rows.flat[cells] = scaled.unscale(mean)
+        std_rows.flat[cells] = std * self.scaling_.scale[cells % len(panel.columns)]
+        return Imputation(panel, mean_rows, std_rows, scaled)
+
+    def _fingerprint(self, panel: Panel) -> str:
+        """Of the settings and the data that decide how training goes; not of how long it goes on."""
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("epochs", "device", "verbose")}
+        digest = hashlib.sha256(json.dumps(settings | {"model": self.model.to_plain()}).encode())
+        for array in (panel.values, panel.times, panel.lengths):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _sample(model: LatentModel, posterior: Chain, batch: Batch, samples: int, generator: torch.Generator) -> Tensor:
+    """Latent paths (sample, batch, time, latent): of the posterior, or of the prior where nothing was observed."""
+    shape = (samples, *posterior.mean.shape)
+    noise = torch.randn(shape, generator=generator, device=posterior.mean.device)
+    z = posterior.sample(noise)
+    empty = ~batch.observed.any(-1).any(-1)
+    if empty.any():
+        times = batch.times if batch.times.ndim == 1 else batch.times[empty]
+        z[:, empty] = model.prior.factor(times).sample(noise[:, empty])
+    return z
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Held-out cells: how well they are predicted, and the noise level that they call for."""
+
+    model: LatentModel
+    rows: Rows  # what the encoder sees
+    answers: Rows  # the held-out cells
+    pieces: list[Piece]
+    seed: int
+
+    SAMPLES = 8
+    PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
+
+    @torch.no_grad()
+    def score(self) -> float:
+        """Negative log density of a held-out cell."""
+        total, count = 0.0, 0
+        for decoded, values, asked in self._predictions():
+            log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
+            total, count = total - float(log_prob[asked].sum()), count + int(asked.sum())
+        return total / count
+
+    @torch.no_grad()
+    def set_noise(self) -> None:
+        """Learned noise describes the cells that the encoder sees; make it describe those that it does not.
+
+        noise² = mean of (x - E decoded)² - Var decoded, over the held-out cells of a feature.
+        """
+        likelihood = self.model.likelihood
+        if not isinstance(likelihood, Gaussian) or self.model.config.noise is not None:
+            return
+        excess, count = 0.0, 0.0
+        for decoded, values, asked in self._predictions():
+            error = (values - decoded.mean(0)) ** 2 - decoded.var(0)
+            excess, count = excess + (error * asked).sum((0, 1)), count + asked.sum((0, 1))
+        prior = self.PRIOR_CELLS * likelihood.noise**2
+        likelihood.set_noise(((prior + excess) / (self.PRIOR_CELLS + count)).clamp(min=0).sqrt())
+
+    def _predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """(sample, batch, time, feature), and the held-out values and where they are."""
+        longest = max(piece.length for piece in self.pieces)
+        size = max(1, ROWS_AT_ONCE // (longest * self.SAMPLES))
+        for first in range(0, len(self.pieces), size):
+            pieces = self.pieces[first : first + size]
+            seen, held = self.rows.batch(pieces), self.answers.batch(pieces)
+            posterior = self.model.encode(seen.values, seen.observed)
+            generator = step_generator(self.seed, first, posterior.mean.device)
+            shape = (self.SAMPLES, *posterior.mean.shape)
+            noise = torch.randn(shape, generator=generator, device=posterior.mean.device)
+            yield self.model.decode(posterior.sample_marginals(noise)), held.values, held.observed
+
+
+def _require_unit_range(panel: Panel) -> None:
+    outside = (panel.values < 0) | (panel.values > 1)
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise DataError(
+            f"a Bernoulli likelihood needs values between 0 and 1; column {panel.columns[column]!r} holds "
+            f"{panel.values[row, column]:g} at {panel.source.where(int(row))}"
+        )
+
+
+def _warn_of(columns: tuple[str, ...], which: NDArray[np.bool_], what: str) -> None:
+    for name in np.array(columns, dtype=object)[which]:
+        warnings.warn(f"column {name!r} {what}", stacklevel=4)
+
+
+def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
+    if not folder.is_dir():
+        raise DataError(f"there is no model folder {folder}")
+    try:
+        description = json.loads((folder / "gpvae.json").read_text(encoding="utf-8"))
+        weights = (folder / "weights.safetensors").read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} is not a gpvae model: {error}") from None
+    found = description.get("format") if isinstance(description, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{folder} has the model format {found!r}; this version reads format {FORMAT}")
+    if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
+        raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
+    return description, weights

@@ -1,0 +1,246 @@
+"""Covariance functions of time lags: described by frozen dataclasses, computed by GPyTorch's kernels.
+
+    Cauchy(7.0)                          one length scale for all latent dimensions
+    Cauchy((2.0, 7.0, 24.0))             three, spread evenly over the latent dimensions
+    RBF(5.0) + 0.5 * Periodic(24.0)      sums and products, with weights
+
+Length scales and periods count time steps (the median step of the training data).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel as GPKernel
+from torch import Tensor, nn
+
+Scale = float | tuple[float, ...]
+
+
+class CauchyKernel(GPKernel):
+    """k(τ, τ') = (1 + (τ - τ')² / l²)⁻¹, the Gamma mixture of RBFs with α = 1."""
+
+    has_lengthscale = True
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        distance = self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, square_dist=True, diag=diag, **params)
+        return 1 / (1 + distance)
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """What all descriptions share: sums, products, weights, and the number of groups they describe."""
+
+    def __add__(self, other: "Kernel") -> "Sum":
+        return Sum((self, other))
+
+    def __mul__(self, other: "Kernel | float") -> "Kernel":
+        return Product((self, other)) if isinstance(other, Kernel) else self._weighted(float(other))
+
+    __rmul__ = __mul__
+
+    @abstractmethod
+    def groups(self) -> int:
+        """How many groups of latent dimensions have parameters of their own."""
+
+    @abstractmethod
+    def reach(self) -> float:
+        """The longest time scale, in steps."""
+
+    @abstractmethod
+    def build(self) -> GPKernel:
+        """The GPyTorch kernel, batched over the groups."""
+
+    @abstractmethod
+    def _weighted(self, weight: float) -> "Kernel": ...
+
+
+@dataclass(frozen=True)
+class _Leaf(Kernel):
+    length_scale: Scale = 7.0
+    variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self._scales():
+            values = _as_tuple(getattr(self, name))
+            if not values or not all(0 < value < float("inf") for value in values):
+                raise ValueError(f"{type(self).__name__}: {name} must be positive, not {getattr(self, name)!r}")
+        self.groups()
+
+    def _scales(self) -> list[str]:
+        return [field.name for field in fields(self) if field.name != "nu"]
+
+    def _weighted(self, weight: float) -> Self:
+        return replace(self, variance=self.variance * weight)
+
+    def groups(self) -> int:
+        return _common_groups([len(_as_tuple(getattr(self, name))) for name in self._scales()])
+
+    def reach(self) -> float:
+        return max(_as_tuple(self.length_scale))
+
+    def build(self) -> GPKernel:
+        shape = torch.Size([self.groups()])
+        kernel = gpytorch.kernels.ScaleKernel(self._shape(shape), batch_shape=shape).double()
+        kernel.outputscale = self.variance
+        kernel.base_kernel.lengthscale = self._per_group(self.length_scale)
+        return kernel
+
+    @abstractmethod
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        """The kernel with unit variance; its length scale is set by `build`."""
+
+    def _per_group(self, scale: Scale) -> Tensor:
+        return torch.tensor(_as_tuple(scale), dtype=torch.float64).expand(self.groups())[:, None, None]
+
+
+@dataclass(frozen=True)
+class Cauchy(_Leaf):
+    """σ² (1 + r²/l²)⁻¹: smooth, with many time scales at once. The paper's choice."""
+
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        return CauchyKernel(batch_shape=shape)
+
+
+@dataclass(frozen=True)
+class RBF(_Leaf):
+    """σ² exp(-r² / 2l²): very smooth, one time scale."""
+
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        return gpytorch.kernels.RBFKernel(batch_shape=shape)
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(_Leaf):
+    """σ² (1 + r² / 2αl²)^-α: between the Cauchy (α = 1, l√2) and the RBF (α → ∞)."""
+
+    alpha: float = 1.0
+
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        kernel = gpytorch.kernels.RQKernel(batch_shape=shape).double()
+        kernel.alpha = self.alpha
+        return kernel
+
+
+@dataclass(frozen=True)
+class Matern(_Leaf):
+    """Matérn with ν = 0.5 (rough, exponential), 1.5 or 2.5."""
+
+    nu: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, not {self.nu!r}")
+
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        return gpytorch.kernels.MaternKernel(nu=self.nu, batch_shape=shape)
+
+
+@dataclass(frozen=True)
+class Periodic(_Leaf):
+    """σ² exp(-2 sin²(πr/period) / l): repeats for ever; multiply by another kernel to let it drift."""
+
+    length_scale: Scale = 1.0
+    period: Scale = 24.0
+
+    def reach(self) -> float:
+        return max(_as_tuple(self.period))
+
+    def _shape(self, shape: torch.Size) -> GPKernel:
+        kernel = gpytorch.kernels.PeriodicKernel(batch_shape=shape).double()
+        kernel.period_length = self._per_group(self.period)
+        return kernel
+
+
+@dataclass(frozen=True)
+class _Composite(Kernel):
+    parts: tuple[Kernel, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError(f"{type(self).__name__} needs at least one part")
+        self.groups()
+
+    def groups(self) -> int:
+        return _common_groups([part.groups() for part in self.parts])
+
+    def reach(self) -> float:
+        return max(part.reach() for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Sum(_Composite):
+    def build(self) -> GPKernel:
+        return gpytorch.kernels.AdditiveKernel(*[part.build() for part in self.parts])
+
+    def _weighted(self, weight: float) -> "Sum":
+        return Sum(tuple(part._weighted(weight) for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Product(_Composite):
+    def build(self) -> GPKernel:
+        return gpytorch.kernels.ProductKernel(*[part.build() for part in self.parts])
+
+    def _weighted(self, weight: float) -> "Product":
+        return Product((self.parts[0]._weighted(weight), *self.parts[1:]))
+
+
+class LatentKernel(nn.Module):
+    """One covariance function for each latent dimension: groups of dimensions share a kernel's parameters."""
+
+    group: Tensor
+
+    def __init__(self, description: Kernel, latent_dim: int, *, learned: bool = False):
+        super().__init__()
+        groups = description.groups()
+        if groups > latent_dim:
+            raise ValueError(f"{groups} length scales need at least as many latent dimensions, not {latent_dim}")
+        self.kernel = description.build().double().requires_grad_(learned)
+        self.register_buffer("group", torch.arange(latent_dim) * groups // latent_dim, persistent=False)
+        self.shared = groups == 1
+
+    def forward(self, lags: Tensor) -> Tensor:
+        """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
+        flat = lags.reshape(-1, 1)
+        return self.kernel(flat, torch.zeros_like(flat), diag=True).reshape(-1, *lags.shape)
+
+    def to_latents(self, per_group: Tensor) -> Tensor:
+        """(..., group) → (..., latent), or (..., 1) left to broadcast where all dimensions share one kernel."""
+        return per_group if self.shared else per_group[..., self.group]
+
+
+_KINDS: dict[str, type[Kernel]] = {
+    kind.__name__: kind for kind in (Cauchy, RBF, RationalQuadratic, Matern, Periodic, Sum, Product)
+}
+
+
+def to_plain(kernel: Kernel) -> dict[str, Any]:
+    """A description as JSON-ready data: {"kind": "Cauchy", "length_scale": 7.0, …}."""
+    if isinstance(kernel, _Composite):
+        return {"kind": type(kernel).__name__, "parts": [to_plain(part) for part in kernel.parts]}
+    return {"kind": type(kernel).__name__} | {field.name: getattr(kernel, field.name) for field in fields(kernel)}
+
+
+def from_plain(plain: dict[str, Any]) -> Kernel:
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    kind = settings.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kernel {kind!r}; known are {', '.join(_KINDS)}")
+    if "parts" in settings:
+        settings["parts"] = tuple(from_plain(part) for part in settings["parts"])
+    return _KINDS[kind](**settings)
+
+
+def _as_tuple(scale: Scale) -> tuple[float, ...]:
+    return tuple(scale) if isinstance(scale, tuple) else (scale,)
+
+
+def _common_groups(counts: list[int]) -> int:
+    different = sorted(set(counts) - {1})
+    if len(different) > 1:
+        raise ValueError(f"a kernel's length scales come in groups of one size, not of {different}")
+    return different[0] if different else 1

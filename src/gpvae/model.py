@@ -1,0 +1,181 @@
+"""The GP-VAE: encode an incomplete series, sample its latent series, decode each step; the bound it is trained on.
+
+    z_j ~ GP(0, k),  j = 1..latent          prior, over time
+    x_t | z_t ~ p(x_t | decoder(z_t))       likelihood, step by step
+    q(z_j | x) = Chain(encoder(x))          posterior: mean, deviation and neighbour correlation for each step
+
+    loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import softplus
+
+from gpvae import kernels
+from gpvae.batches import Batch
+from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, neighbours_for
+from gpvae.kernels import Cauchy, Kernel, LatentKernel
+from gpvae.linalg import Chain, chain_kl
+from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What the model is. Saved with it; unknown names are refused."""
+
+    latent_dim: int | None = None  # k; None: as many as features, between 8 and 64
+    kernel: Kernel = Cauchy(7.0)
+    learn_kernel: bool = False
+    posterior: Literal["chain", "diagonal"] = "chain"
+    encoder_filters: int = 128
+    encoder_window: int = 25
+    encoder_widths: tuple[int, ...] = (128,)
+    decoder_widths: tuple[int, ...] = (256, 256)
+    image_shape: tuple[int, int, int] | None = None  # (channels, height, width) where each step is an image
+    image_filters: int = 256
+    likelihood: LikelihoodName = "gaussian"
+    noise: float | None = None  # deviation of the Gaussian noise, in scaled units; None: learned for each feature
+    beta: float = 1.0
+    mc_samples: int = 1  # M: draws that the bound is averaged over
+    importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
+    see_observed: bool = True  # the encoder also sees which values are observed
+    neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
+    jitter: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("mc_samples", "importance_samples", "encoder_filters", "encoder_window", "image_filters"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.beta < 0 or self.jitter <= 0:
+            raise ValueError(f"beta ≥ 0 and jitter > 0 are needed, not {self.beta} and {self.jitter}")
+
+    def sized_for(self, features: int) -> "ModelConfig":
+        """The same with every size decided."""
+        return replace(
+            self,
+            latent_dim=self.latent_dim or min(64, max(8, features)),
+            neighbours=self.neighbours or neighbours_for(self.kernel.reach()),
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-ready."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {"kernel": kernels.to_plain(self.kernel)}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> "ModelConfig":
+        unknown = sorted(set(plain) - {field.name for field in fields(cls)})
+        if unknown:
+            raise ValueError(f"unknown model setting: {', '.join(unknown)}")
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+        if "kernel" in settings:
+            settings["kernel"] = kernels.from_plain(settings["kernel"])
+        return cls(**settings)
+
+
+class Loss(NamedTuple):
+    """What training minimises, and the parts it is made of; all per time step."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+
+
+class LatentModel(nn.Module):
+    STD_FLOOR = 1e-3
+    CORR_LIMIT = 1 - 1e-4
+
+    def __init__(self, config: ModelConfig, features: int):
+        super().__init__()
+        config = config.sized_for(features)
+        assert config.latent_dim and config.neighbours
+        self.config, self.features, self.latent_dim = config, features, config.latent_dim
+        kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
+        self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
+        self.likelihood: Likelihood = (
+            Gaussian(features, config.noise) if config.likelihood == "gaussian" else Bernoulli()
+        )
+        inputs = 2 * features if config.see_observed else features
+        self.preprocessor, inputs = self._image_preprocessor(inputs)
+        self.encoder = TimeConvolution(
+            inputs,
+            filters=config.encoder_filters,
+            window=config.encoder_window,
+            widths=config.encoder_widths,
+            outputs=3 * config.latent_dim,
+        )
+        self.decoder = mlp([config.latent_dim, *config.decoder_widths, features])
+        self._start_as_smooth_as_the_prior()
+
+    def encode(self, values: Tensor, observed: Tensor) -> Chain:
+        """q(z | x): missing values enter as zeros. (batch, time, feature) → Chain of (batch, time, latent)"""
+        values = values * observed
+        x = stack_channels(values, observed) if self.config.see_observed else values
+        mean, raw_std, raw_corr = self.encoder(self.preprocessor(x)).float().chunk(3, dim=-1)
+        corr = self.CORR_LIMIT * raw_corr[..., :-1, :].tanh()
+        if self.config.posterior == "diagonal":
+            corr = torch.zeros_like(corr)
+        return Chain(mean, self.STD_FLOOR + softplus(raw_std), corr)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """The likelihood's parameter for each value. (..., time, latent) → (..., time, feature)"""
+        return self.decoder(z).float()
+
+    def loss(self, batch: Batch, generator: Generator) -> Loss:
+        """The negative bound per step: ELBO with the closed-form KL, or the importance-weighted one for K > 1."""
+        posterior = self.encode(batch.values, batch.observed)
+        bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
+        return bound(posterior, batch, generator)
+
+    def _elbo(self, posterior: Chain, batch: Batch, generator: Generator) -> Loss:
+        """β-ELBO. The decoder works step by step, so draws from the marginals are enough: no recurrence."""
+        z = posterior.sample_marginals(self._noise((self.config.mc_samples,), posterior, generator))
+        nll = -self._log_likelihood(z, batch).mean(0).sum() / batch.steps
+        prior = self.prior.factor(batch.times, posterior.mean.dtype)
+        kl = (chain_kl(posterior, prior).sum(-1) * batch.valid).sum() / batch.steps
+        return Loss(nll + self.config.beta * kl, {"nll": nll, "kl": kl})
+
+    def _importance_weighted(self, posterior: Chain, batch: Batch, generator: Generator) -> Loss:
+        """log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
+        z = posterior.sample(
+            self._noise((self.config.mc_samples, self.config.importance_samples), posterior, generator)
+        )
+        prior = self.prior.factor(batch.times, posterior.mean.dtype)
+        log_ratio = ((posterior.log_prob(z) - prior.log_prob(z)).sum(-1) * batch.valid).sum(-1)  # (M, K, batch)
+        log_likelihood = self._log_likelihood(z, batch)
+        log_weight = log_likelihood - self.config.beta * log_ratio
+        bound = log_weight.logsumexp(1) - math.log(self.config.importance_samples)
+        parts = {"nll": -log_likelihood.mean((0, 1)).sum(), "kl": log_ratio.mean((0, 1)).sum()}
+        total = -bound.mean(0).sum() / batch.steps
+        return Loss(total, {name: part / batch.steps for name, part in parts.items()})
+
+    def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
+        """log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
+        log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
+        return (log_prob * batch.observed).sum((-2, -1))
+
+    def _noise(self, samples: tuple[int, ...], like: Chain, generator: Generator) -> Tensor:
+        shape = (*samples, *like.mean.shape)
+        return torch.randn(shape, generator=generator, device=like.mean.device, dtype=like.mean.dtype)
+
+    def _image_preprocessor(self, inputs: int) -> tuple[nn.Module, int]:
+        shape = self.config.image_shape
+        if shape is None:
+            return nn.Identity(), inputs
+        if math.prod(shape) != self.features:
+            raise ValueError(f"image_shape {shape} has {math.prod(shape)} values, the data {self.features} features")
+        _, height, width = shape
+        channels = inputs // (height * width)
+        return ImagePreprocessor((channels, height, width), filters=self.config.image_filters), height * width
+
+    @torch.no_grad()
+    def _start_as_smooth_as_the_prior(self) -> None:
+        """Neighbour correlations begin at the prior's, so that the KL does not have to teach smoothness first."""
+        lags = torch.tensor([0.0, 1.0], dtype=torch.float64)
+        at_zero, at_one = self.prior.kernel.to_latents(self.prior.kernel(lags).mT)
+        head = self.encoder.dense[-1]
+        assert isinstance(head, nn.Linear)
+        head.bias[-self.latent_dim :] = torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2).float()

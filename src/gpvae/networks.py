@@ -1,0 +1,55 @@
+"""Neural networks: an encoder that convolves over time, an image preprocessor, a decoder for each step."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them, none after the last."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class TimeConvolution(nn.Module):
+    """One convolution over time that keeps the length, then dense layers on each step. (batch, time, channel)"""
+
+    def __init__(self, inputs: int, *, filters: int, window: int, widths: Sequence[int], outputs: int):
+        super().__init__()
+        # Asymmetric zero padding of our own: for even windows "same" leaves the choice of side to the backend.
+        self.pad = nn.ConstantPad1d(((window - 1) // 2, window // 2), 0.0)
+        self.convolution = nn.Conv1d(inputs, filters, window)
+        self.dense = mlp([filters, *widths, outputs])
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.convolution(self.pad(x.mT)).relu()
+        return self.dense(hidden.mT)
+
+
+class ImagePreprocessor(nn.Module):
+    """3×3 convolutions on each frame, down to one channel: (..., channels·height·width) → (..., height·width).
+
+    The last convolution has no ReLU: a single channel behind one dies easily, and the encoder then sees nothing.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], *, filters: int):
+        super().__init__()
+        self.shape = shape  # (channels, height, width)
+        self.layers = nn.Sequential(
+            nn.Conv2d(shape[0], filters, 3, padding=1), nn.ReLU(), nn.Conv2d(filters, 1, 3, padding=1)
+        )
+        for layer in (self.layers[0], self.layers[2]):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = x.reshape(-1, *self.shape)
+        return self.layers(frames).reshape(*x.shape[:-1], -1)
+
+
+def stack_channels(values: Tensor, observed: Tensor) -> Tensor:
+    """Both as features of one step: all values, then what was seen of them. Works for flat frames, channels first."""
+    return torch.cat([values, observed.to(values.dtype)], dim=-1)

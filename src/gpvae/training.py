@@ -1,0 +1,232 @@
+"""One visible training loop for anything with `.loss(batch, generator)`; checkpoints, exact resume, progress.
+
+Every random number of step s comes from a generator seeded by (seed, s), and every epoch's batches from (seed, epoch):
+a resumed run therefore needs no random state to take up exactly where it stopped.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers import TensorBoardLogger
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Generator, Tensor, nn
+
+from gpvae.files import whole_or_not_at_all
+
+Parts = dict[str, float]
+Report = Callable[[int, int, Parts], None]
+
+
+class Scored(Protocol):
+    """What a loss returns: the number to minimise, and its parts by name."""
+
+    @property
+    def total(self) -> Tensor: ...
+    @property
+    def parts(self) -> dict[str, Tensor]: ...
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says at which step and why."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    epochs: int
+    learning_rate: float = 1e-3
+    clip_norm: float = 10.0  # gradients longer than this are shortened to it
+    patience: int | None = None  # epochs without a better validation score before training stops; None: never
+    seed: int = 0
+
+
+@dataclass
+class Progression:
+    """Where a run stands, apart from its tensors."""
+
+    epoch: int = 0
+    step: int = 0  # over all epochs
+    step_in_epoch: int = 0
+    sums: Parts = field(default_factory=dict)  # of this epoch's losses
+    best_score: float | None = None
+    best_epoch: int | None = None
+    history: list[Parts] = field(default_factory=list)
+
+    def count_step(self, total: Tensor, parts: dict[str, Tensor]) -> None:
+        for name, value in {"loss": total, **parts}.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
+        self.step, self.step_in_epoch = self.step + 1, self.step_in_epoch + 1
+
+    def means(self) -> Parts:
+        return {name: total / self.step_in_epoch for name, total in self.sums.items()}
+
+    def count_epoch(self, score: float | None) -> bool:
+        """Close the epoch; True if it was the best so far."""
+        better = score is None or self.best_score is None or score < self.best_score
+        if better:
+            self.best_score, self.best_epoch = score, self.epoch
+        self.history.append(self.means() | ({} if score is None else {"validation": score}))
+        self.epoch, self.step_in_epoch, self.sums = self.epoch + 1, 0, {}
+        return better
+
+    def out_of_patience(self, patience: int | None) -> bool:
+        return patience is not None and self.best_epoch is not None and self.epoch - 1 - self.best_epoch >= patience
+
+
+def train(
+    model: nn.Module,
+    batches: Callable[[int], Iterable[Any]],
+    config: TrainingConfig,
+    *,
+    fabric: Fabric,
+    validate: Callable[[], float] | None = None,
+    checkpoint: "Checkpoint | None" = None,
+    report: Report | None = None,
+) -> Progression:
+    """Minimise `model.loss` over `batches(epoch)`; leaves the weights of the best epoch in `model`.
+
+    With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
+    """
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=config.learning_rate)
+    module, optimizer = fabric.setup(model, optimizer)
+    best = _copy(model)
+    run = Progression()
+    if checkpoint and checkpoint.exists():
+        run = checkpoint.restore(model, optimizer, best)
+    try:
+        while run.epoch < config.epochs and not run.out_of_patience(config.patience):
+            model.train()
+            for index, batch in enumerate(batches(run.epoch)):
+                if index < run.step_in_epoch:
+                    continue  # done before the run was interrupted
+                with fabric.autocast():
+                    loss = model.loss(batch, step_generator(config.seed, run.step, fabric.device))
+                _require_finite(loss, run.step)
+                fabric.backward(loss.total)
+                fabric.clip_gradients(module, optimizer, max_norm=config.clip_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+                run.count_step(loss.total, loss.parts)
+                if report:
+                    report(run.epoch, run.step, run.means())
+            model.eval()
+            if run.count_epoch(validate() if validate else None):
+                best = _copy(model)
+            fabric.log_dict(run.history[-1], step=run.epoch)
+            if checkpoint:
+                checkpoint.save(model, optimizer, best, run)
+    except KeyboardInterrupt:
+        if checkpoint:
+            checkpoint.save(model, optimizer, best, run)
+        raise
+    model.load_state_dict(best)
+    return run
+
+
+def fabric_for(device: str, precision: str, logs: Path | None = None) -> Fabric:
+    """Lightning Fabric on one device: "auto" (a CUDA GPU if there is one), "cpu" or "cuda"."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"the device must be auto, cpu or cuda, not {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("the device cuda was asked for, but PyTorch sees no CUDA GPU here")
+    if precision not in ("32-true", "bf16-mixed"):
+        raise ValueError(f"the precision must be 32-true or bf16-mixed, not {precision!r}")
+    accelerator = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    loggers = [] if logs is None else [TensorBoardLogger(root_dir=logs, name="")]
+    return Fabric(accelerator=accelerator, devices=1, precision=precision, loggers=loggers)
+
+
+def step_generator(seed: int, step: int, device: torch.device) -> Generator:
+    entropy = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
+    return Generator(device).manual_seed(int(entropy))
+
+
+def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.default_rng([seed, epoch])
+
+
+def _require_finite(loss: Scored, step: int) -> None:
+    if not torch.isfinite(loss.total):
+        bad = [f"{name} is {float(part)}" for name, part in loss.parts.items() if not torch.isfinite(part)]
+        raise TrainingError(f"the loss is {float(loss.total)} at step {step}: {', '.join(bad) or 'its parts are finite'}")
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run in one safetensors file. `fingerprint` says what it is a run of; it will not continue anything else."""
+
+    path: Path
+    fingerprint: str
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def save(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor], run: Progression) -> None:
+        moments = optimizer.state_dict()["state"]
+        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in best.items()}
+        tensors |= {f"adam.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+        header = {"fingerprint": self.fingerprint, "run": json.dumps(asdict(run))}
+        contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        with whole_or_not_at_all(self.path, force=True) as partial:
+            save_file(contiguous, partial, metadata=header)
+
+    def restore(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor]) -> Progression:
+        """Put the saved run into `model`, `optimizer` and `best`."""
+        tensors, header = self._read()
+        if header.get("fingerprint") != self.fingerprint:
+            raise TrainingError(f"{self.path} belongs to a run on other data or settings; remove it to start anew")
+        model.load_state_dict(_group(tensors, "model."))
+        best.update(_group(tensors, "best."))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in _group(tensors, "adam.").items():
+            i, moment = name.split(".", 1)
+            moments.setdefault(int(i), {})[moment] = value
+        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        return Progression(**json.loads(header["run"]))
+
+    def _read(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+        except (SafetensorError, OSError) as error:
+            raise TrainingError(f"{self.path} is not a checkpoint, or a damaged one: {error}") from error
+
+
+def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+@contextmanager
+def progress_bar(epochs: int, steps_per_epoch: int, *, show: bool) -> Iterator[Report | None]:
+    """A bar on the terminal with the parts of the loss and the time left."""
+    if not show:
+        yield None
+        return
+    columns = [
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("epoch {task.fields[epoch]}/" + str(epochs)),
+        TextColumn("{task.fields[parts]}"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task("training", total=epochs * steps_per_epoch, epoch=1, parts="")
+
+        def report(epoch: int, step: int, parts: Parts) -> None:
+            text = "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
+            progress.update(task, completed=step, epoch=epoch + 1, parts=text)
+
+        yield report
