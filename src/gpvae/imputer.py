@@ -25,7 +25,7 @@ from gpvae.batches import Batch, Piece, Rows, median_step, shuffled, whole_serie
 from gpvae.distributions import Gaussian
 from gpvae.files import whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
-from gpvae.linalg import Chain
+from gpvae.linalg import LOG_2PI, Chain
 from gpvae.model import LatentModel, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.training import Checkpoint, TrainingConfig, epoch_generator, fabric_for, progress_bar, step_generator, train
@@ -72,9 +72,11 @@ class GPVAE(BaseEstimator):
     model: what the model is; `gpvae.paper` has the paper's own settings.
     epochs: passes over the data; None: 40, or more if the data is small.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
+    warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
     validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise
         level; 0 for none.
-    patience: epochs without a better validation score before training stops; None: a fifth of the epochs.
+    patience: epochs behind the warm-up without a better validation score before training stops; None: a fifth of the
+        epochs.
     standardise: scale columns to zero mean and unit deviation for the model (undone in what it returns). Never done
         for a Bernoulli likelihood.
     precision: "32-true" or "bf16-mixed".
@@ -90,6 +92,7 @@ class GPVAE(BaseEstimator):
         batch_size: int = 16,
         learning_rate: float = 1e-3,
         window: int = 64,
+        warm_up: float = 0.25,
         validation: float = 0.1,
         patience: int | None = None,
         standardise: bool = True,
@@ -103,6 +106,7 @@ class GPVAE(BaseEstimator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.window = window
+        self.warm_up = warm_up
         self.validation = validation
         self.patience = patience
         self.standardise = standardise
@@ -139,6 +143,7 @@ class GPVAE(BaseEstimator):
         config = TrainingConfig(
             epochs=epochs,
             learning_rate=self.learning_rate,
+            warm_up=round(self.warm_up * epochs),
             patience=self.patience or math.ceil(epochs / 5),
             seed=self.seed,
         )
@@ -285,7 +290,11 @@ class GPVAE(BaseEstimator):
     def _decoded(
         self, panel: Panel, samples: int, seed: int
     ) -> Iterator[tuple[NDArray[np.int64], slice, Tensor, torch.Generator]]:
-        """Posterior samples, decoded, in chunks that fit memory: rows, which samples, (sample, row, feature)."""
+        """Posterior samples of the rows that have gaps, decoded, in chunks that fit memory.
+
+        Yields the rows, which of the samples these are, the decoded samples (sample, row, feature), and the random
+        numbers to go on with.
+        """
         device = next(self.model_.parameters()).device
         rows = self._rows(panel, panel.observed, device)
         for number, pieces in enumerate(whole_series(panel, ROWS_AT_ONCE)):
@@ -294,10 +303,13 @@ class GPVAE(BaseEstimator):
             posterior = self.model_.encode(batch.values, batch.observed)
             at_once = max(1, ROWS_AT_ONCE // batch.valid.numel())
             places = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
+            gaps = ~batch.observed.all(-1)
+            wanted = batch.valid & gaps
+            places = places[gaps[batch.valid].cpu().numpy()]
             for first in range(0, samples, at_once):
                 chosen = slice(first, min(first + at_once, samples))
                 z = _sample(self.model_, posterior, batch, chosen.stop - first, generator)
-                yield places, chosen, self.model_.decode(z[:, batch.valid]), generator
+                yield places, chosen, self.model_.decode(z[:, wanted]), generator
 
     def _imputation(
         self, panel: Panel, missing: Bools, mean: Floats, std: Floats, draws: NDArray[np.float32]
@@ -345,28 +357,45 @@ class _Judge:
 
     @torch.no_grad()
     def score(self) -> float:
-        """Negative log density of a held-out cell."""
-        total, count = 0.0, 0
+        """Negative log density of a held-out cell; where the noise is learned, with the noise that suits it best.
+
+        Noise learned from cells that the encoder sees falls below what the others call for; judged by it, training
+        would stop while predictions still get better.
+        """
+        if self._noise_is_learned:
+            squared_error, _, count = self._errors()
+            used = count > 0
+            per_cell = 0.5 * (LOG_2PI + 1 + (squared_error[used] / count[used]).clamp(min=1e-12).log())
+            return float((per_cell * count[used]).sum() / count.sum())
+        total, cells = 0.0, 0
         for decoded, values, asked in self._predictions():
             log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
-            total, count = total - float(log_prob[asked].sum()), count + int(asked.sum())
-        return total / count
+            total, cells = total - float(log_prob[asked].sum()), cells + int(asked.sum())
+        return total / cells
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Learned noise describes the cells that the encoder sees; make it describe those that it does not.
-
-        noise² = mean of (x - E decoded)² - Var decoded, over the held-out cells of a feature.
-        """
-        likelihood = self.model.likelihood
-        if not isinstance(likelihood, Gaussian) or self.model.config.noise is not None:
+        """Make learned noise describe the cells that the encoder does not see: noise² = E(x - E decoded)² - Var decoded."""
+        if not self._noise_is_learned:
             return
-        excess, count = 0.0, 0.0
+        assert isinstance(self.model.likelihood, Gaussian)
+        squared_error, latent_variance, count = self._errors()
+        learned = self.PRIOR_CELLS * self.model.likelihood.noise**2
+        variance = (learned + squared_error - latent_variance) / (self.PRIOR_CELLS + count)
+        self.model.likelihood.set_noise(variance.clamp(min=0).sqrt().float())
+
+    @property
+    def _noise_is_learned(self) -> bool:
+        return isinstance(self.model.likelihood, Gaussian) and self.model.config.noise is None
+
+    def _errors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over each feature's held-out cells of (x - E decoded)² and Var decoded, and their number. (feature,)"""
+        sums = [torch.zeros(self.model.features, dtype=torch.float64, device=self.rows.values.device) for _ in range(3)]
         for decoded, values, asked in self._predictions():
-            error = (values - decoded.mean(0)) ** 2 - decoded.var(0)
-            excess, count = excess + (error * asked).sum((0, 1)), count + asked.sum((0, 1))
-        prior = self.PRIOR_CELLS * likelihood.noise**2
-        likelihood.set_noise(((prior + excess) / (self.PRIOR_CELLS + count)).clamp(min=0).sqrt())
+            parts = ((values - decoded.mean(0)) ** 2, decoded.var(0), torch.ones_like(values))
+            for total, part in zip(sums, parts, strict=True):
+                total += (part * asked).double().sum((0, 1))
+        return sums[0], sums[1], sums[2]
 
     def _predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(sample, batch, time, feature), and the held-out values and where they are."""

@@ -196,21 +196,20 @@ class LatentKernel(nn.Module):
 
     def __init__(self, description: Kernel, latent_dim: int, *, learned: bool = False):
         super().__init__()
-        groups = description.groups()
-        if groups > latent_dim:
-            raise ValueError(f"{groups} length scales need at least as many latent dimensions, not {latent_dim}")
+        self.groups = description.groups()
+        if self.groups > latent_dim:
+            raise ValueError(f"{self.groups} length scales need at least as many latent dimensions, not {latent_dim}")
         self.kernel = description.build().double().requires_grad_(learned)
-        self.register_buffer("group", torch.arange(latent_dim) * groups // latent_dim, persistent=False)
-        self.shared = groups == 1
+        self.register_buffer("group", torch.arange(latent_dim) * self.groups // latent_dim, persistent=False)
 
     def forward(self, lags: Tensor) -> Tensor:
         """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
-        flat = lags.reshape(-1, 1)
-        return self.kernel(flat, torch.zeros_like(flat), diag=True).reshape(-1, *lags.shape)
+        flat = lags.reshape(1, -1, 1).expand(self.groups, -1, 1)
+        return self.kernel(flat, torch.zeros_like(flat), diag=True).expand(self.groups, -1).reshape(-1, *lags.shape)
 
     def to_latents(self, per_group: Tensor) -> Tensor:
         """(..., group) → (..., latent), or (..., 1) left to broadcast where all dimensions share one kernel."""
-        return per_group if self.shared else per_group[..., self.group]
+        return per_group if self.groups == 1 else per_group[..., self.group]
 
 
 _KINDS: dict[str, type[Kernel]] = {

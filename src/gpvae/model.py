@@ -86,6 +86,7 @@ class Loss(NamedTuple):
 
 class LatentModel(nn.Module):
     STD_FLOOR = 1e-3
+    FIRST_STD = 0.1
     CORR_LIMIT = 1 - 1e-4
 
     def __init__(self, config: ModelConfig, features: int):
@@ -108,7 +109,7 @@ class LatentModel(nn.Module):
             outputs=3 * config.latent_dim,
         )
         self.decoder = mlp([config.latent_dim, *config.decoder_widths, features])
-        self._start_as_smooth_as_the_prior()
+        self._start_smooth_and_sharp()
 
     def encode(self, values: Tensor, observed: Tensor) -> Chain:
         """q(z | x): missing values enter as zeros. (batch, time, feature) → Chain of (batch, time, latent)"""
@@ -124,21 +125,25 @@ class LatentModel(nn.Module):
         """The likelihood's parameter for each value. (..., time, latent) → (..., time, feature)"""
         return self.decoder(z).float()
 
-    def loss(self, batch: Batch, generator: Generator) -> Loss:
-        """The negative bound per step: ELBO with the closed-form KL, or the importance-weighted one for K > 1."""
+    def loss(self, batch: Batch, generator: Generator, warmth: float = 1.0) -> Loss:
+        """The negative bound per step: ELBO with the closed-form KL, or the importance-weighted one for K > 1.
+
+        `warmth` scales β. Raised from 0 to 1 over the first epochs, it lets the decoder find a use for the latent
+        series before the prior pulls them to zero.
+        """
         posterior = self.encode(batch.values, batch.observed)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
-        return bound(posterior, batch, generator)
+        return bound(posterior, batch, generator, self.config.beta * warmth)
 
-    def _elbo(self, posterior: Chain, batch: Batch, generator: Generator) -> Loss:
+    def _elbo(self, posterior: Chain, batch: Batch, generator: Generator, beta: float) -> Loss:
         """β-ELBO. The decoder works step by step, so draws from the marginals are enough: no recurrence."""
         z = posterior.sample_marginals(self._noise((self.config.mc_samples,), posterior, generator))
         nll = -self._log_likelihood(z, batch).mean(0).sum() / batch.steps
         prior = self.prior.factor(batch.times, posterior.mean.dtype)
         kl = (chain_kl(posterior, prior).sum(-1) * batch.valid).sum() / batch.steps
-        return Loss(nll + self.config.beta * kl, {"nll": nll, "kl": kl})
+        return Loss(nll + beta * kl, {"nll": nll, "kl": kl})
 
-    def _importance_weighted(self, posterior: Chain, batch: Batch, generator: Generator) -> Loss:
+    def _importance_weighted(self, posterior: Chain, batch: Batch, generator: Generator, beta: float) -> Loss:
         """log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
         z = posterior.sample(
             self._noise((self.config.mc_samples, self.config.importance_samples), posterior, generator)
@@ -146,7 +151,7 @@ class LatentModel(nn.Module):
         prior = self.prior.factor(batch.times, posterior.mean.dtype)
         log_ratio = ((posterior.log_prob(z) - prior.log_prob(z)).sum(-1) * batch.valid).sum(-1)  # (M, K, batch)
         log_likelihood = self._log_likelihood(z, batch)
-        log_weight = log_likelihood - self.config.beta * log_ratio
+        log_weight = log_likelihood - beta * log_ratio
         bound = log_weight.logsumexp(1) - math.log(self.config.importance_samples)
         parts = {"nll": -log_likelihood.mean((0, 1)).sum(), "kl": log_ratio.mean((0, 1)).sum()}
         total = -bound.mean(0).sum() / batch.steps
@@ -172,10 +177,12 @@ class LatentModel(nn.Module):
         return ImagePreprocessor((channels, height, width), filters=self.config.image_filters), height * width
 
     @torch.no_grad()
-    def _start_as_smooth_as_the_prior(self) -> None:
-        """Neighbour correlations begin at the prior's, so that the KL does not have to teach smoothness first."""
-        lags = torch.tensor([0.0, 1.0], dtype=torch.float64)
-        at_zero, at_one = self.prior.kernel.to_latents(self.prior.kernel(lags).mT)
+    def _start_smooth_and_sharp(self) -> None:
+        """Neighbour correlations begin near the prior's, so that the KL need not teach smoothness first; deviations
+        begin small, so that the decoder hears the latent series through their noise."""
+        at_zero, at_one = self.prior.kernel.to_latents(self.prior.kernel(torch.tensor([0.0, 1.0]).double()).mT)
         head = self.encoder.dense[-1]
         assert isinstance(head, nn.Linear)
-        head.bias[-self.latent_dim :] = torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2).float()
+        _, std, corr = head.bias.chunk(3)
+        std.fill_(math.log(math.expm1(self.FIRST_STD)))
+        corr.copy_(torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2))

@@ -70,32 +70,32 @@ class Panel:
             return data
         if isinstance(data, list | tuple):
             return cls.from_list(data)
-        if isinstance(data, np.ndarray) or hasattr(data, "__array_interface__"):
+        if isinstance(data, np.ndarray):
             return cls.from_array(data)
         return cls.from_frame(data)
 
     @classmethod
     def from_array(cls, array: ArrayLike, *, times: ArrayLike | None = None) -> "Panel":
         """(time, feature) or (series, time, feature); `times` (time,) or (series, time), by default 0, 1, 2, …"""
-        array = _numeric_array(array)
+        array = _numeric_array(array, "the array")
         if array.ndim not in (2, 3):
-            raise DataError(f"an array of shape (time, feature) or (series, time, feature) is needed, not {array.shape}")
-        stacked = array.reshape(-1, *array.shape[-2:])
-        series, steps, _ = stacked.shape
-        given = None if times is None else list(np.broadcast_to(np.asarray(times), (series, steps)))
-        return cls._from_series(list(stacked), given, _ArraySource(array.shape, array.dtype, steps))
+            raise DataError(f"the array must be (time, feature) or (series, time, feature), not of shape {array.shape}")
+        stacked = array if array.ndim == 3 else array[None]
+        given = None if times is None else _spread(np.asarray(times), stacked.shape[:2])
+        return cls._from_series(list(stacked), given, _ArraySource(array))
 
     @classmethod
     def from_list(cls, arrays: Sequence[ArrayLike], *, times: Sequence[ArrayLike] | None = None) -> "Panel":
         """Arrays (time, feature) of different lengths; `times`, one array (time,) for each."""
-        series = [_numeric_array(array) for array in arrays]
-        if not series:
-            raise DataError("an empty list has no series")
+        series = [_numeric_array(array, f"series {i} of the list") for i, array in enumerate(arrays)]
         for i, array in enumerate(series):
-            if array.ndim != 2 or array.shape[1] != series[0].shape[-1] or not len(array):
-                raise DataError(f"series {i} has shape {array.shape}; all must be (time, {series[0].shape[-1]}) with at least one step")
+            if array.ndim != 2 or array.shape[1] != series[0].shape[1] or not len(array):
+                raise DataError(
+                    f"series {i} of the list has shape {array.shape}; each must be (time, feature), with at least one "
+                    "step and the same number of features"
+                )
         given = None if times is None else [np.asarray(each) for each in times]
-        return cls._from_series(series, given, _ListSource(tuple(len(array) for array in series)))
+        return cls._from_series(series, given, _ListSource(tuple(series)))
 
     @classmethod
     def _from_series(cls, series: list[Any], times: list[Any] | None, source: "_ArraySource | _ListSource") -> "Panel":
@@ -116,9 +116,12 @@ class Panel:
             clock=clock,
             source=source,
         )
-        if (np.diff(flat_times)[~panel._ends[:-1]] <= 0).any():
-            row = int(np.flatnonzero((np.diff(flat_times) <= 0) & ~panel._ends[:-1])[0]) + 1
-            raise DataError(f"times must increase within a series; they do not at {source.where(row)}")
+        lost = np.flatnonzero(~np.isfinite(flat_times))
+        if len(lost):
+            raise DataError(f"the time at {source.where(int(lost[0]))} is missing or infinite")
+        back = np.flatnonzero((np.diff(flat_times) <= 0) & ~panel._ends[:-1])
+        if len(back):
+            raise DataError(f"times must increase within a series; they do not at {source.where(int(back[0]) + 1)}")
         return panel
 
     @classmethod
@@ -128,14 +131,16 @@ class Panel:
         """Any pandas, polars or PyArrow frame: long, with an `id` and a `time` column, or one series.
 
         Without `time`, a pandas DatetimeIndex serves, or the only column of dates or times, else the order of the
-        rows. Without `columns`, all numeric columns are used; the others come back as they were.
+        rows. Without `columns`, all numeric columns are used; the others come back as they were. Numeric are integers
+        up to 64 bits and floats, not booleans and decimals: cast those to have them filled.
         """
         table = _eager_frame(frame)
-        _require_columns(table, [*filter(None, [id, time]), *(columns or [])])
-        chosen = _value_columns(table, {id, time}, columns)
-        values = np.column_stack([_column_values(table[name]) for name in chosen])
+        reserved = [name for name in (id, time) if name is not None]
+        _require_columns(table, [*reserved, *(columns or [])])
+        chosen = _value_columns(table, reserved, columns)
+        values = np.column_stack([_column_values(table.get_column(name)) for name in chosen])
         names, codes = _series_of_rows(table, id)
-        time = time or _only_time_column(table)
+        time = _only_time_column(table, id) if time is None else time
         clock, moments = _time_of_rows(table, time)
         order = np.lexsort((moments, codes))
         source = FrameSource(table, order, id, time)
@@ -150,8 +155,9 @@ class Panel:
         )
         twins = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
         if len(twins):
-            hint = "" if id else "; if the table holds several series, name the column that tells them apart as id"
-            raise DataError(f"two rows with the same time: {source.where(int(twins[0]) + 1)}{hint}")
+            hint = "; if the table holds several series, name the column that tells them apart as id"
+            where = source.where(int(twins[0]) + 1)
+            raise DataError(f"two rows with the same time: {where}{hint if id is None else ''}")
         return panel
 
     def __len__(self) -> int:
@@ -208,37 +214,43 @@ class Panel:
 
 @dataclass(frozen=True)
 class _ArraySource:
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    steps: int
+    array: NDArray[Any]  # (time, feature) or (series, time, feature)
 
     def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
-        return rows.reshape(*rows.shape[:-2], *self.shape).astype(self.dtype, copy=False)
+        shaped = rows.reshape(*rows.shape[:-2], *self.array.shape[:-1], rows.shape[-1])
+        return _floats_as(shaped, self.array.dtype)
 
     def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]) -> NDArray[Any]:
-        return self.restore(values)
+        _require_no_extra(extra)
+        return _fill_array(self.array, columns, self.restore(values), self.restore(missing))
 
     def where(self, row: int) -> str:
-        series, step = divmod(row, self.steps)
-        return f"series {series}, step {step}" if len(self.shape) == 3 else f"step {step}"
+        series, step = divmod(row, self.array.shape[-2])
+        return f"series {series}, step {step}" if self.array.ndim == 3 else f"step {step}"
 
 
 @dataclass(frozen=True)
 class _ListSource:
-    lengths: tuple[int, ...]
+    arrays: tuple[NDArray[Any], ...]  # (time, feature) each
+
+    @property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum([len(array) for array in self.arrays])
 
     def restore(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        return np.split(rows, np.cumsum(self.lengths)[:-1], axis=-2)
+        parts = np.split(rows, self._ends[:-1], axis=-2)
+        return [_floats_as(part, array.dtype) for part, array in zip(parts, self.arrays, strict=True)]
 
     def fill(
         self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]
     ) -> list[NDArray[Any]]:
-        return self.restore(values)
+        _require_no_extra(extra)
+        parts = zip(self.arrays, self.restore(values), self.restore(missing), strict=True)
+        return [_fill_array(array, columns, new, gaps) for array, new, gaps in parts]
 
     def where(self, row: int) -> str:
-        ends = np.cumsum(self.lengths)
-        series = int(np.searchsorted(ends, row, side="right"))
-        return f"series {series}, step {row - int(ends[series]) + self.lengths[series]}"
+        series = int(np.searchsorted(self._ends, row, side="right"))
+        return f"series {series}, step {row - int(self._ends[series]) + len(self.arrays[series])}"
 
 
 @dataclass(frozen=True)
@@ -259,43 +271,73 @@ class FrameSource:
         if taken:
             raise DataError(f"the table already has a column named {taken[0]!r}; rename it first")
         filled = [
-            _fill_column(self.table[name], values[:, j], missing[:, j])
+            _fill_column(self.table.get_column(name), values[:, j], missing[:, j])
             for j, name in enumerate(columns)
             if missing[:, j].any()
         ]
-        added = [
-            _new_column(self.table, name, self.restore(values[:, None])[:, 0]) for name, values in extra.items()
-        ]
+        added = [_new_column(self.table, name, self.restore(each[:, None])[:, 0]) for name, each in extra.items()]
         return self.table.with_columns(*filled, *added).to_native()
 
     def where(self, row: int) -> str:
         place = int(self.order[row])
-        named = [f"{name} {self.table[name].to_list()[place]!s}" for name in (self.id, self.time) if name]
+        named = [f"{name} {self.table.get_column(name)[place]}" for name in (self.id, self.time) if name is not None]
+        index = _datetime_index(self.table)
+        if self.time is None and index is not None:
+            named.append(f"time {index[place]}")
         return ", ".join([*named, f"row {place + 1}"])
 
 
-def _numeric_array(data: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(data)
-    if array.dtype.kind not in "fiu":
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"numbers are needed, not an array of {array.dtype}") from None
-    return array if array.dtype.kind == "f" else array.astype(np.float64)
+def _numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
+    """Floats as they are, integers as float64; None and what a masked array masks as NaN."""
+    try:
+        array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+        if array.dtype.kind in "biuO":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{name} must hold numbers, in rows of one length") from None
+    if array.dtype.kind != "f":
+        raise DataError(f"{name} must hold numbers, not {array.dtype}")
+    return np.ma.filled(array, np.nan)
+
+
+def _floats_as(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return rows.astype(dtype, copy=False) if rows.dtype.kind == "f" else rows
+
+
+def _fill_array(
+    array: NDArray[Any], columns: Sequence[str], values: NDArray[Any], missing: NDArray[Any]
+) -> NDArray[Any]:
+    places = [int(name.removeprefix("x")) for name in columns]
+    filled = array.copy()
+    filled[..., places] = np.where(missing, values, array[..., places])
+    return filled
+
+
+def _require_no_extra(extra: dict[str, Floats]) -> None:
+    if extra:
+        raise DataError(f"an array has no place for a column {next(iter(extra))!r}; a data frame has")
+
+
+def _spread(times: NDArray[Any], shape: tuple[int, ...]) -> list[Any]:
+    """One row of times for each series."""
+    if times.shape not in (shape, shape[1:]):
+        raise DataError(f"times of shape {times.shape} do not fit series of shape {shape}")
+    return list(np.broadcast_to(times, shape))
 
 
 def _series_times(times: list[Any], lengths: NDArray[np.int64]) -> tuple[Clock, Floats]:
-    shapes = [np.shape(each) for each in times]
+    shapes = [each.shape for each in times]
     if shapes != [(n,) for n in lengths]:
         raise DataError(f"times of shapes {shapes[:3]}… do not fit series of lengths {lengths.tolist()[:3]}…")
     flat = np.concatenate(times)
     if flat.dtype.kind == "M":
-        clock, flat = "datetime", (flat - flat.min()) / np.timedelta64(1, "s")
-    else:
-        clock, flat = "number", flat.astype(np.float64)
-    if not np.isfinite(flat).all():
-        raise DataError("a time is missing or infinite")
-    return clock, flat
+        flat = flat.astype(np.promote_types(flat.dtype, "M8[s]"))
+        return "datetime", (flat - np.fmin.reduce(flat)) / np.timedelta64(1, "s")
+    if flat.dtype.kind == "m":
+        return "number", flat / np.timedelta64(1, "s")
+    if flat.dtype.kind in "OU":
+        return parse_times([None if item is None else str(item) for item in flat], "the list of times")
+    return "number", flat.astype(np.float64)
 
 
 def _eager_frame(frame: Any) -> nw.DataFrame[Any]:
@@ -305,11 +347,10 @@ def _eager_frame(frame: Any) -> nw.DataFrame[Any]:
         raise DataError(
             f"a Panel, an array, a list of arrays, or a pandas, polars or PyArrow frame is needed, not {type(frame)}"
         ) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"columns must have different names, not {str(error).splitlines()[-1].lstrip('- ')}") from None
     if not len(table):
         raise DataError("the table has no rows")
-    repeated = {name for name in table.columns if table.columns.count(name) > 1}
-    if repeated:
-        raise DataError(f"two columns are named {sorted(repeated)[0]!r}")
     return table
 
 
@@ -322,15 +363,15 @@ def _require_columns(table: nw.DataFrame[Any], names: Sequence[str]) -> None:
             raise DataError(f"there is no column {name!r}{hint}; the columns are {', '.join(map(str, table.columns))}")
 
 
-def _value_columns(
-    table: nw.DataFrame[Any], reserved: set[str | None], columns: Sequence[str] | None
-) -> list[str]:
+def _value_columns(table: nw.DataFrame[Any], reserved: list[str], columns: Sequence[str] | None) -> list[str]:
     schema = table.schema
     if columns is None:
         chosen = [name for name in table.columns if name not in reserved and _is_numeric(schema[name])]
         if not chosen:
             raise DataError("the table has no numeric column to fill")
         return chosen
+    if not columns or len(set(columns)) < len(columns):
+        raise DataError(f"columns must name at least one column, and none twice, not {list(columns)}")
     for name in columns:
         if name in reserved:
             raise DataError(f"column {name!r} cannot be both a value and an id or time")
@@ -340,22 +381,31 @@ def _value_columns(
 
 
 def _is_numeric(dtype: Any) -> bool:
-    return dtype.is_float() or dtype.is_integer()
+    return dtype.is_float() or (dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128))
 
 
 def _column_values(column: nw.Series[Any]) -> Floats:
-    return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    if column.dtype.is_float():
+        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    # Not by a cast of the column: Arrow refuses integers that a float64 cannot hold exactly.
+    return np.where(column.is_null().to_numpy(), np.nan, column.fill_null(0).to_numpy().astype(np.float64))
 
 
 def _fill_column(column: nw.Series[Any], values: Floats, missing: Bools) -> nw.Series[Any]:
     """`values` where `missing`, the column's own entries, untouched, elsewhere. Integers stay integers."""
-    whole = column.dtype.is_integer()
     usable = missing & ~np.isnan(values)
-    new = nw.new_series(
-        column.name, np.where(usable, np.rint(values) if whole else values, 0), backend=column.implementation
-    ).cast(column.dtype)
-    replaced = nw.new_series("replaced", usable, backend=column.implementation)
-    return column.zip_with(~replaced, new)
+    new = np.where(usable, values, 0)
+    if column.dtype.is_integer():
+        new = _nearest_integers(new, np.dtype(str(column.dtype).lower()))
+    backend = column.implementation
+    replaced = nw.new_series("replaced", usable, backend=backend)
+    return column.zip_with(~replaced, nw.new_series(column.name, new, column.dtype, backend=backend))
+
+
+def _nearest_integers(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Of those that the type holds: a count does not fall below zero."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, np.nextafter(float(limits.max) + 1, 0)).astype(dtype)
 
 
 def _new_column(table: nw.DataFrame[Any], name: str, values: Floats) -> nw.Series[Any]:
@@ -367,21 +417,25 @@ def _new_column(table: nw.DataFrame[Any], name: str, values: Floats) -> nw.Serie
 def _series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
     if id is None:
         return (0,), np.zeros(len(table), dtype=np.int64)
-    column = table[id]
-    if column.is_null().any():
-        row = column.is_null().to_list().index(True)
-        raise DataError(f"the id in column {id!r} is missing in row {row + 1}")
+    column = table.get_column(id)
+    if column.dtype.is_nested():
+        raise DataError(f"the column {id!r} cannot be an id: it holds {column.dtype}")
+    missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
+    if missing.any():
+        raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
     code: dict[Any, int] = {}
     codes = np.array([code.setdefault(name, len(code)) for name in column.to_list()], dtype=np.int64)
     return tuple(code), codes
 
 
-def _only_time_column(table: nw.DataFrame[Any]) -> str | None:
+def _only_time_column(table: nw.DataFrame[Any], id: str | None) -> str | None:
     if _datetime_index(table) is not None:
         return None
-    times = [name for name, dtype in table.schema.items() if dtype == nw.Date or isinstance(dtype, nw.Datetime)]
+    if id is None and getattr(nw.maybe_get_index(table), "nlevels", 1) > 1:
+        raise DataError("the index has several levels: use reset_index() first, then name the id and the time")
+    times = [name for name, dtype in table.schema.items() if name != id and dtype in (nw.Date, nw.Datetime)]
     if len(times) > 1:
-        raise DataError(f"several columns hold times ({', '.join(times)}): say which one is the time")
+        raise DataError(f"several columns hold times ({', '.join(map(str, times))}): say which one is the time")
     return times[0] if times else None
 
 
@@ -393,7 +447,7 @@ def _datetime_index(table: nw.DataFrame[Any]) -> Any:
 
 def _time_of_rows(table: nw.DataFrame[Any], time: str | None) -> tuple[Clock, Floats]:
     if time is not None:
-        return _moments(table[time], f"column {time!r}")
+        return _moments(table.get_column(time), f"column {time!r}")
     index = _datetime_index(table)
     if index is not None:
         return _moments(nw.from_native(index.to_series(), series_only=True), "the index")
@@ -402,27 +456,31 @@ def _time_of_rows(table: nw.DataFrame[Any], time: str | None) -> tuple[Clock, Fl
 
 def _moments(column: nw.Series[Any], name: str) -> tuple[Clock, Floats]:
     """Numbers as they are; datetimes, dates and text that says a time as seconds since the first."""
-    if column.dtype in (nw.String, nw.Object, nw.Categorical):
-        return parse_times([None if item is None else str(item) for item in column.to_list()], name)
-    missing = column.is_null()
+    lost, what = column.is_null(), "missing"
     if column.dtype.is_float():
-        missing = missing | ~column.is_finite()
-    if missing.any():
-        raise DataError(f"the time in {name} is missing in row {missing.to_list().index(True) + 1}")
+        lost, what = lost | ~column.is_finite(), "missing or infinite"
+    if lost.any():
+        raise DataError(f"the time in {name} is {what} in row {lost.to_list().index(True) + 1}")
+    if column.dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
+        return parse_times([str(item) for item in column.to_list()], name)
+    if column.dtype.is_integer():
+        ticks = column.to_numpy()
+        # Nanoseconds since 1970, say, are beyond what a float64 tells apart: count them from the first.
+        return "number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64)
     if column.dtype.is_numeric():
-        return "number", column.cast(nw.Float64).to_numpy().astype(np.float64)
+        return "number", _column_values(column)
     if column.dtype == nw.Date:
         column = column.cast(nw.Datetime("us"))
     if isinstance(column.dtype, nw.Datetime):
         unit = column.dtype.time_unit if column.dtype.time_unit != "s" else "ms"
         ticks = column.dt.timestamp(cast(Any, unit)).to_numpy().astype(np.int64)
-        return "datetime", (ticks - ticks.min()) * {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+        return "datetime", (ticks - ticks.min()) / {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
     if column.dtype == nw.Duration:
         return "number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6
     raise DataError(f"{name} holds {column.dtype}, not times")
 
 
-_DAYS = ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
 
 
@@ -447,7 +505,9 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     """All texts by one format: the only one that fits them all, so 03/04/2020 alone is refused, not guessed."""
     patterns = [day + clock for day in _DAYS for clock in _CLOCKS]
     tries = [_parse_all(texts, dt.datetime.fromisoformat)]
-    tries += [_parse_all(texts, lambda text, pattern=pattern: dt.datetime.strptime(text, pattern)) for pattern in patterns]
+    tries += [
+        _parse_all(texts, lambda text, pattern=pattern: dt.datetime.strptime(text, pattern)) for pattern in patterns
+    ]
     readings = [moments for moments in tries if len(moments) == len(texts)]
     if not readings:
         row = max(len(moments) for moments in tries)

@@ -13,7 +13,7 @@ from gpvae.model import ModelConfig
 
 
 def _settings(model: ModelConfig, **training: Any) -> Mapping[str, Any]:
-    always = {"batch_size": 64, "learning_rate": 1e-3, "window": 1024, "validation": 0.0}
+    always = {"batch_size": 64, "learning_rate": 1e-3, "window": 1024, "warm_up": 0.0, "validation": 0.0}
     return MappingProxyType({"model": model, **always, **training})
 
 

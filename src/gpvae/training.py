@@ -1,10 +1,11 @@
-"""One visible training loop for anything with `.loss(batch, generator)`; checkpoints, exact resume, progress.
+"""One visible training loop for anything with `.loss(batch, generator, warmth)`; checkpoints, resume, progress.
 
 Every random number of step s comes from a generator seeded by (seed, s), and every epoch's batches from (seed, epoch):
 a resumed run therefore needs no random state to take up exactly where it stopped.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -44,7 +45,8 @@ class TrainingConfig:
     epochs: int
     learning_rate: float = 1e-3
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
-    patience: int | None = None  # epochs without a better validation score before training stops; None: never
+    warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
+    patience: int | None = None  # epochs behind the warm-up without a better validation score before training stops; None: never
     seed: int = 0
 
 
@@ -77,8 +79,13 @@ class Progression:
         self.epoch, self.step_in_epoch, self.sums = self.epoch + 1, 0, {}
         return better
 
-    def out_of_patience(self, patience: int | None) -> bool:
-        return patience is not None and self.best_epoch is not None and self.epoch - 1 - self.best_epoch >= patience
+    def warmth(self, config: TrainingConfig) -> float:
+        return min(1.0, (self.epoch + 1) / (config.warm_up + 1))
+
+    def out_of_patience(self, config: TrainingConfig) -> bool:
+        if config.patience is None or self.best_epoch is None:
+            return False
+        return self.epoch - 1 - max(self.best_epoch, config.warm_up) >= config.patience
 
 
 def train(
@@ -91,7 +98,7 @@ def train(
     checkpoint: "Checkpoint | None" = None,
     report: Report | None = None,
 ) -> Progression:
-    """Minimise `model.loss` over `batches(epoch)`; leaves the weights of the best epoch in `model`.
+    """Minimise `model.loss(batch, generator, warmth)` over `batches(epoch)`; leaves the weights of the best epoch in `model`.
 
     With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
     """
@@ -102,13 +109,14 @@ def train(
     if checkpoint and checkpoint.exists():
         run = checkpoint.restore(model, optimizer, best)
     try:
-        while run.epoch < config.epochs and not run.out_of_patience(config.patience):
+        while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
             for index, batch in enumerate(batches(run.epoch)):
                 if index < run.step_in_epoch:
                     continue  # done before the run was interrupted
+                generator = step_generator(config.seed, run.step, fabric.device)
                 with fabric.autocast():
-                    loss = model.loss(batch, step_generator(config.seed, run.step, fabric.device))
+                    loss = model.loss(batch, generator, run.warmth(config))
                 _require_finite(loss, run.step)
                 fabric.backward(loss.total)
                 fabric.clip_gradients(module, optimizer, max_norm=config.clip_norm)
@@ -127,6 +135,9 @@ def train(
         if checkpoint:
             checkpoint.save(model, optimizer, best, run)
         raise
+    finally:
+        for logger in fabric.loggers:
+            logger.finalize("finished")
     model.load_state_dict(best)
     return run
 
@@ -136,12 +147,19 @@ def fabric_for(device: str, precision: str, logs: Path | None = None) -> Fabric:
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"the device must be auto, cpu or cuda, not {device!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("the device cuda was asked for, but PyTorch sees no CUDA GPU here")
+        raise TrainingError("the device cuda was asked for, but PyTorch sees no CUDA GPU here")
     if precision not in ("32-true", "bf16-mixed"):
         raise ValueError(f"the precision must be 32-true or bf16-mixed, not {precision!r}")
     accelerator = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    loggers = [] if logs is None else [TensorBoardLogger(root_dir=logs, name="")]
+    loggers = [] if logs is None else [_tensorboard(logs)]
     return Fabric(accelerator=accelerator, devices=1, precision=precision, loggers=loggers)
+
+
+def _tensorboard(folder: Path) -> TensorBoardLogger:
+    try:
+        return TensorBoardLogger(root_dir=folder, name="")
+    except ModuleNotFoundError:
+        raise TrainingError("TensorBoard is not installed: pip install 'gpvae[tensorboard]'") from None
 
 
 def step_generator(seed: int, step: int, device: torch.device) -> Generator:
@@ -154,9 +172,11 @@ def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
 
 
 def _require_finite(loss: Scored, step: int) -> None:
-    if not torch.isfinite(loss.total):
-        bad = [f"{name} is {float(part)}" for name, part in loss.parts.items() if not torch.isfinite(part)]
-        raise TrainingError(f"the loss is {float(loss.total)} at step {step}: {', '.join(bad) or 'its parts are finite'}")
+    if torch.isfinite(loss.total):
+        return
+    numbers = {name: part.item() for name, part in loss.parts.items()}
+    bad = [f"{name} is {number}" for name, number in numbers.items() if not math.isfinite(number)]
+    raise TrainingError(f"the loss is {loss.total.item()} at step {step}: {', '.join(bad) or 'its parts are finite'}")
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

@@ -29,7 +29,8 @@ def forward(panel: Panel) -> Floats:
 def linear(panel: Panel) -> Floats:
     """On the line in time between the neighbouring observations; beyond the first and last, the nearest one."""
     last, following = _neighbours(panel)
-    before, after = _take(panel, np.where(last >= 0, last, following)), _take(panel, np.where(following >= 0, following, last))
+    before = _take(panel, np.where(last >= 0, last, following))
+    after = _take(panel, np.where(following >= 0, following, last))
     start, end = panel.times[last], panel.times[following]
     inside = (last >= 0) & (following >= 0) & (end > start)
     share = np.where(inside, (panel.times[:, None] - start) / np.where(inside, end - start, 1), 0)

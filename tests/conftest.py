@@ -1,0 +1,24 @@
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from gpvae import GPVAE, ModelConfig
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture
+def tiny() -> GPVAE:
+    """A model that fits in a second."""
+    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_window=5, encoder_widths=(16,), decoder_widths=(16,))
+    return GPVAE(model, epochs=6, device="cpu")
+
+
+@pytest.fixture
+def waves() -> NDArray[np.float64]:
+    """Twelve series of 30 steps of three columns in different units, a quarter of the cells missing."""
+    rng = np.random.default_rng(0)
+    phase, steps = rng.uniform(0, 6, (12, 1, 3)), np.arange(30)[None, :, None]
+    values = np.sin(steps / 4 + phase) * [1, 10, 0.01] + [0, 500, -3] + rng.normal(size=(12, 30, 3)) * [0.1, 1, 0.001]
+    return np.where(rng.random(values.shape) < 0.25, np.nan, values)

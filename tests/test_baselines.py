@@ -1,0 +1,169 @@
+"""Simple imputation, ways to remove values, and scores, each against a slow loop or its definition."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpvae import metrics, missingness
+from gpvae.baselines import simple
+from gpvae.panel import DataError, Floats, Panel
+
+
+def slow_mean(times: Floats, values: Floats, seen: Any) -> Floats:
+    return np.full(len(times), values[seen].mean())
+
+
+def slow_forward(times: Floats, values: Floats, seen: Any) -> Floats:
+    places = np.flatnonzero(seen)
+    return np.array([values[max((k for k in places if k <= i), default=places[0])] for i in range(len(times))])
+
+
+def slow_linear(times: Floats, values: Floats, seen: Any) -> Floats:
+    return np.interp(times, times[seen], values[seen])
+
+
+METHODS = [(simple.mean, slow_mean), (simple.forward, slow_forward), (simple.linear, slow_linear)]
+
+
+def slowly(panel: Panel, method: Callable[..., Floats]) -> Floats:
+    """One series and one column at a time."""
+    filled = panel.values.copy()
+    for j in range(len(panel.columns)):
+        column = panel.values[:, j]
+        elsewhere = column[~np.isnan(column)].mean() if not np.isnan(column).all() else np.nan
+        for _, rows in panel.series():
+            values, seen = column[rows], ~np.isnan(column[rows])
+            other = method(panel.times[rows], values, seen) if seen.any() else np.full(len(values), elsewhere)
+            filled[rows, j] = np.where(seen, values, other)
+    return filled
+
+
+def ragged(seed: int) -> Panel:
+    """Irregular times, lengths from 1 to 12; a series without any value, a column without any, a full one."""
+    rng = np.random.default_rng(seed)
+    lengths = [1, 1, *rng.integers(1, 13, size=8)]
+    series = [np.where(rng.random((n, 5)) < 0.6, np.nan, 10 + rng.normal(size=(n, 5))) for n in lengths]
+    for values in series:
+        values[:, 3] = np.nan
+        values[:, 4] = rng.normal(size=len(values))
+    series[seed % len(series)][:] = np.nan
+    return Panel.from_list(series, times=[np.cumsum(rng.exponential(size=n)) - 5 for n in lengths])
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("fast", "slow"), METHODS)
+def test_baselines_against_a_loop(fast: Callable[[Panel], Floats], slow: Callable[..., Floats], seed: int) -> None:
+    panel = ragged(seed)
+    filled = fast(panel)
+    np.testing.assert_allclose(filled, slowly(panel, slow), rtol=1e-12)
+    np.testing.assert_array_equal(filled[panel.observed], panel.values[panel.observed])
+    assert np.isnan(filled[:, 3]).all()
+    assert np.isfinite(np.delete(filled, 3, axis=1)).all()
+
+
+@pytest.mark.parametrize("fast", [method for method, _ in METHODS])
+def test_baselines_at_the_limits(fast: Callable[[Panel], Floats]) -> None:
+    full = Panel.of(np.random.default_rng(0).normal(size=(3, 4, 2)))
+    np.testing.assert_array_equal(fast(full), full.values)
+    empty = full.with_values(np.full_like(full.values, np.nan))
+    assert np.isnan(fast(empty)).all()
+    single = Panel.of(np.array([[1.5], [np.nan], [np.nan]]))
+    np.testing.assert_array_equal(fast(single), np.full((3, 1), 1.5))
+
+
+def test_linear_knows_the_time() -> None:
+    panel = Panel.from_array(np.array([[0.0], [np.nan], [10.0], [np.nan]]), times=[0, 1, 10, 20])
+    np.testing.assert_array_equal(simple.linear(panel)[:, 0], [0, 1, 10, 10])
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.99])
+def test_random_removes_an_exact_share_of_what_is_observed(rate: float) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 10, 3))
+    values[:, ::3, 1] = np.nan
+    panel = Panel.of(values)
+    cells = missingness.random(panel, rate, seed=0)
+    assert cells.shape == panel.values.shape
+    assert cells.sum() == round(rate * panel.observed.sum())
+    assert not (cells & ~panel.observed).any()
+    np.testing.assert_array_equal(cells, missingness.random(panel, rate, seed=0))
+    assert (cells != missingness.random(panel, rate, seed=1)).any()
+
+
+def test_random_removes_each_cell_equally_often() -> None:
+    panel = Panel.of(np.array([[1.0, 2.0], [np.nan, 4.0], [5.0, 6.0]]))
+    counts = np.sum([missingness.random(panel, 0.4, seed) for seed in range(2000)], axis=0)
+    expected = np.array([[800, 800], [0, 800], [800, 800]])
+    deviation = np.sqrt(2000 * 0.4 * 0.6)  # of a binomial count
+    assert (np.abs(counts - expected) < 4 * deviation).all()
+    assert counts[1, 0] == 0
+
+
+def test_random_does_not_touch_global_state() -> None:
+    np.random.seed(0)
+    missingness.random(ragged(0), 0.5, seed=3)
+    assert np.random.random() == np.random.RandomState(0).random()
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, float("nan")])
+def test_random_refuses_a_share_that_is_none(rate: float) -> None:
+    with pytest.raises(DataError, match=f"must lie between 0 and 1, not {rate}"):
+        missingness.random(ragged(0), rate, seed=0)
+
+
+def test_random_refuses_to_take_nothing_or_all() -> None:
+    panel = Panel.of(np.array([[1.0, 2.0, np.nan]]))
+    for rate in (0.1, 0.9):
+        with pytest.raises(DataError, match=f"a share of {rate} of 2 observed cells"):
+            missingness.random(panel, rate, seed=0)
+
+
+def test_hide_takes_these_cells_only() -> None:
+    panel = ragged(1)
+    cells = missingness.random(panel, 0.3, seed=0)
+    hidden = missingness.hide(panel, cells)
+    np.testing.assert_array_equal(hidden.observed, panel.observed & ~cells)
+    np.testing.assert_array_equal(hidden.values[hidden.observed], panel.values[hidden.observed])
+    assert panel.observed[cells].all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
+def test_crps_against_its_definition(n: int, dtype: Any) -> None:
+    rng = np.random.default_rng(n)
+    samples, truth = rng.normal(size=(n, 20)).astype(dtype), rng.normal(size=20)
+    exact = samples.astype(np.float64)
+    pairs = np.abs(exact[:, None] - exact[None]).mean(axis=(0, 1))
+    expected = np.abs(exact - truth).mean(axis=0) - pairs / 2
+    scores = metrics.crps(truth, samples)
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(samples, rng_twin(n, dtype))
+
+
+def rng_twin(n: int, dtype: Any) -> Any:
+    """The samples drawn again: scoring must not sort them in place."""
+    return np.random.default_rng(n).normal(size=(n, 20)).astype(dtype)
+
+
+def test_crps_of_one_sample_is_the_absolute_error() -> None:
+    truth, point = np.array([1.0, -2.0]), np.array([3.0, -2.5])
+    np.testing.assert_array_equal(metrics.crps(truth, point[None]), metrics.absolute_error(truth, point))
+
+
+def test_crps_of_a_gaussian() -> None:
+    """Against the closed form σ (z (2 Φ(z) - 1) + 2 φ(z) - 1/√π) within Monte-Carlo error, at z = 0."""
+    samples = 2.0 * np.random.default_rng(0).normal(size=(4000, 50))
+    scores = metrics.crps(np.zeros(50), samples)
+    expected = 2.0 * (2 / np.sqrt(2 * np.pi) - 1 / np.sqrt(np.pi))
+    assert abs(scores.mean() - expected) < 4 * scores.std() / np.sqrt(50)
+
+
+def test_errors_and_coverage() -> None:
+    truth, point = np.array([1.0, 2.0, 3.0]), np.array([1.5, 0.0, 3.0])
+    np.testing.assert_array_equal(metrics.absolute_error(truth, point), [0.5, 2, 0])
+    np.testing.assert_array_equal(metrics.squared_error(truth, point), [0.25, 4, 0])
+    np.testing.assert_array_equal(
+        metrics.covered(truth, np.array([1, 2.5, 0]), np.array([1, 3, 2.9])), [True, False, False]
+    )

@@ -1,0 +1,338 @@
+"""The contract of an imputer, and what GPVAE adds to it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from gpvae import GPVAE, DataError, ModelConfig, Panel, paper
+from gpvae.imputer import Scaling
+from gpvae.kernels import Cauchy
+from gpvae.training import TrainingError
+
+Array = NDArray[Any]
+
+
+def missing(data: Array) -> Array:
+    return np.isnan(data)
+
+
+def test_observed_values_come_back_bit_for_bit_and_the_rest_is_finite(tiny: GPVAE, waves: Array) -> None:
+    result = tiny.fit(waves).impute(waves, samples=40)
+    for filled in (result.mean, result.quantile(0.1), *result.samples[:3]):
+        assert filled.shape == waves.shape
+        assert np.isfinite(filled).all()
+        assert np.array_equal(filled[~missing(waves)], waves[~missing(waves)])
+    assert (result.std[~missing(waves)] == 0).all()
+    assert (result.std[missing(waves)] > 0).all()
+
+
+def test_the_same_seed_gives_the_same_result(tiny: GPVAE, waves: Array) -> None:
+    first, second = (clone(tiny).fit(waves).impute(waves, samples=5, seed=3) for _ in range(2))
+    other = tiny.fit(waves).impute(waves, samples=5, seed=4)
+    assert np.array_equal(first.samples, second.samples)
+    assert not np.array_equal(first.samples, other.samples)
+    assert not np.array_equal(first.samples[0], first.samples[1])
+
+
+def test_neither_fit_nor_impute_touches_global_random_state(tiny: GPVAE, waves: Array) -> None:
+    torch.manual_seed(1)
+    np.random.seed(1)
+    expected = float(torch.rand(())), np.random.random()
+    torch.manual_seed(1)
+    np.random.seed(1)
+    tiny.fit(waves).impute(waves, samples=2)
+    assert (float(torch.rand(())), np.random.random()) == expected
+
+
+def test_summaries_agree_with_the_samples(tiny: GPVAE, waves: Array) -> None:
+    result = tiny.fit(waves).impute(waves, samples=4000)
+    gaps, samples = missing(waves), result.samples
+    error = result.std[gaps] / np.sqrt(4000)
+    assert (np.abs(samples.mean(0)[gaps] - result.mean[gaps]) < 5 * error).all()
+    np.testing.assert_allclose(samples.std(0)[gaps], result.std[gaps], rtol=0.1)
+    lower, upper = result.interval(0.8)
+    inside = (lower <= samples) & (samples <= upper)
+    np.testing.assert_allclose(inside[:, gaps].mean(0), 0.8, atol=0.005)
+    assert np.array_equal(lower, result.quantile(0.1))
+
+
+def test_uncertainty_includes_the_observation_noise(tiny: GPVAE, waves: Array) -> None:
+    result = tiny.fit(waves).impute(waves, samples=50)
+    noise = tiny.model_.likelihood.noise.detach().numpy() * tiny.scaling_.scale
+    assert (result.std[missing(waves)] >= 0.999 * np.broadcast_to(noise, waves.shape)[missing(waves)]).all()
+
+
+def test_fills_better_than_the_mean_and_covers_what_it_says() -> None:
+    """On smooth waves: half the error of the mean, and about nine in ten truths inside the 90 % interval."""
+    rng = np.random.default_rng(1)
+    truth = np.sin(np.arange(60)[None, :, None] / 5 + rng.uniform(0, 6, (40, 1, 2))) + 0.1 * rng.normal(size=(40, 60, 2))
+    gaps = rng.random(truth.shape) < 0.3
+    data = np.where(gaps, np.nan, truth)
+    model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_widths=(32,), decoder_widths=(32,))
+    result = GPVAE(model, epochs=60, learning_rate=3e-3, device="cpu").fit(data).impute(data)
+    error = np.sqrt(np.mean((result.mean - truth)[gaps] ** 2))
+    assert error < 0.5 * truth.std()
+    lower, upper = result.interval(0.9)
+    assert 0.85 < ((lower <= truth) & (truth <= upper))[gaps].mean() < 0.95
+
+
+def test_intervals_widen_where_data_is_missing() -> None:
+    """Inside a long gap the interval is wider than at single missing cells."""
+    rng = np.random.default_rng(2)
+    data = np.cumsum(rng.normal(size=(60, 64, 1)), axis=1)
+    data[:, 25:41] = np.nan
+    data[rng.random(data.shape) < 0.15] = np.nan
+    model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_window=9, encoder_widths=(32,), decoder_widths=(32,))
+    result = GPVAE(model, epochs=80, learning_rate=3e-3, device="cpu").fit(data).impute(data)
+    middle = result.std[:, 31:35, 0]
+    single = missing(data) & ~np.roll(missing(data), 1, axis=1) & ~np.roll(missing(data), -1, axis=1)
+    assert middle.mean() > 1.3 * result.std[single].mean()
+
+
+def test_unseen_series_of_other_lengths(tiny: GPVAE, waves: Array) -> None:
+    tiny.fit(waves)
+    long = np.tile(waves[0], (20, 1))
+    result = tiny.impute([waves[0, :1], waves[1, :7], long], samples=3)
+    assert [filled.shape for filled in result.mean] == [(1, 3), (7, 3), (600, 3)]
+    assert all(np.isfinite(filled).all() for filled in result.mean)
+    assert [sample.shape for sample in result.samples] == [(3, 1, 3), (3, 7, 3), (3, 600, 3)]
+
+
+def test_result_for_a_series_does_not_depend_on_its_company(tiny: GPVAE, waves: Array) -> None:
+    """The posterior mean of a series is its own affair: padding and batching leave no trace in it."""
+    tiny.fit(waves)
+    mixed = tiny.impute([waves[0], waves[1, :5], waves[2, :17]], samples=400).mean
+    alone = [tiny.impute(part, samples=400) for part in (waves[0], waves[1, :5], waves[2, :17])]
+    for together, single in zip(mixed, alone, strict=True):
+        assert (np.abs(together - single.mean) <= 0.5 * single.std).all()
+
+
+def test_irregular_times_matter(tiny: GPVAE, waves: Array) -> None:
+    rng = np.random.default_rng(0)
+    times = np.cumsum(rng.uniform(0.5, 3, (12, 30)), axis=1)
+    panel = Panel.from_array(waves, times=times)
+    result = tiny.fit(panel).impute(panel, samples=3)
+    assert np.isfinite(result.mean).all()
+    assert tiny.time_unit_ == pytest.approx(np.median(np.diff(times, axis=1)))
+
+
+def test_series_without_any_observation_comes_from_the_prior_with_wide_intervals(tiny: GPVAE, waves: Array) -> None:
+    tiny.fit(waves)
+    data = waves.copy()
+    data[3] = np.nan
+    result = tiny.impute(data, samples=200)
+    assert np.isfinite(result.mean).all()
+    seen = missing(data) & (np.arange(12) != 3)[:, None, None]
+    for column in range(3):
+        assert result.std[3, :, column].mean() > result.std[..., column][seen[..., column]].mean()
+
+
+def test_nothing_missing(tiny: GPVAE, waves: Array) -> None:
+    whole = np.where(missing(waves), 0.5, waves)
+    result = tiny.fit(waves).impute(whole)
+    assert np.array_equal(result.mean, whole)
+    assert not result.std.any()
+    assert np.array_equal(result.quantile(0.5), whole)
+
+
+def test_series_of_length_one(tiny: GPVAE) -> None:
+    data = np.random.default_rng(0).normal(size=(30, 1, 2))
+    data[::3, 0, 0] = np.nan
+    assert np.isfinite(tiny.fit(data).impute(data, samples=2).mean).all()
+
+
+def test_column_that_was_never_observed_stays_missing_with_a_warning(tiny: GPVAE, waves: Array) -> None:
+    waves[..., 1] = np.nan
+    with pytest.warns(UserWarning, match="column 'x1' has no observed value: it stays missing"):
+        tiny.fit(waves)
+    with pytest.warns(UserWarning, match="column 'x1' had no observed value when the model was fitted"):
+        result = tiny.impute(waves, samples=30)
+    assert np.isnan(result.mean[..., 1]).all()
+    assert np.isfinite(result.mean[..., [0, 2]]).all()
+    assert np.isnan(result.interval(0.9)[0][..., 1]).all()
+
+
+def test_constant_column_is_filled_with_its_value(tiny: GPVAE, waves: Array) -> None:
+    waves[..., 1] = np.where(missing(waves[..., 1]), np.nan, 42.5)
+    with pytest.warns(UserWarning, match="column 'x1' is constant"):
+        result = tiny.fit(waves).impute(waves, samples=20)
+    assert (result.mean[..., 1] == 42.5).all()
+    assert not result.std[..., 1].any()
+
+
+def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(tiny: GPVAE, waves: Array) -> None:
+    tiny.fit(waves)
+    waves[..., 1] = np.nan
+    filled = tiny.impute(waves, samples=20).mean
+    assert np.isfinite(filled).all()
+    assert 450 < filled[..., 1].mean() < 550
+
+
+def test_scaling_is_undone(tiny: GPVAE, waves: Array) -> None:
+    result = tiny.fit(waves).impute(waves, samples=5)
+    scaled = clone(tiny).fit(waves * 1000 + 7).impute(waves * 1000 + 7, samples=5)
+    np.testing.assert_allclose(scaled.mean, result.mean * 1000 + 7, rtol=1e-4)
+
+
+def test_scaling_of_large_numbers_keeps_their_digits(tiny: GPVAE, waves: Array) -> None:
+    """Draws are kept as scaled float32: a column near 1e9 that varies by 1 must not become steps of 64."""
+    data = waves[..., :1] + 1e9
+    result = tiny.fit(data).impute(data, samples=50)
+    draws = result.samples[:, missing(data)]
+    assert len(np.unique(draws)) > 0.9 * draws.size
+    assert result.std[missing(data)].max() < 5
+
+
+def test_likelihood_of_the_truth_is_that_of_the_mixture(tiny: GPVAE, waves: Array) -> None:
+    panel = Panel.from_array(waves)
+    truth = np.where(panel.observed, panel.values, np.nanmean(panel.values, axis=0))
+    density = tiny.fit(panel).log_likelihood(panel, truth, samples=500)
+    assert np.array_equal(np.isnan(density), panel.observed)
+    result = tiny.impute(panel, samples=500)
+    gaussian = -0.5 * ((truth - result.mean_rows) / result.std_rows) ** 2 - np.log(result.std_rows * np.sqrt(2 * np.pi))
+    assert abs(density[~panel.observed].mean() - gaussian[~panel.observed].mean()) < 0.05
+
+
+def test_bernoulli_data(tiny: GPVAE, waves: Array) -> None:
+    data = np.where(missing(waves), np.nan, (waves > np.nanmean(waves, axis=(0, 1))).astype(float))
+    tiny.set_params(model=ModelConfig(latent_dim=3, likelihood="bernoulli", decoder_widths=(16,)))
+    result = tiny.fit(data).impute(data, samples=20)
+    assert set(np.unique(result.samples)) == {0.0, 1.0}
+    assert ((result.mean >= 0) & (result.mean <= 1)).all()
+    with pytest.raises(DataError, match=r"needs values between 0 and 1; column 'x1' holds .* at series 0, step"):
+        tiny.fit(waves[..., [0, 1]] * 0 + [0.5, 2.0])
+
+
+def test_scikit_learn_conventions(tiny: GPVAE, waves: Array) -> None:
+    assert tiny.get_params()["epochs"] == 6
+    copy = clone(tiny).set_params(epochs=2, seed=9)
+    assert (copy.epochs, copy.seed, tiny.epochs) == (2, 9, 6)
+    assert not [name for name in vars(copy) if name.endswith("_")]
+    assert copy.fit(waves) is copy
+    assert len(copy.history_) == 2
+    with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
+        copy.set_params(colour="red")
+    with pytest.raises(Exception, match="not fitted"):
+        GPVAE().impute(waves)
+
+
+def test_default_is_sized_to_the_data() -> None:
+    assert ModelConfig().sized_for(3).latent_dim == 8
+    assert ModelConfig().sized_for(35).latent_dim == 35
+    assert ModelConfig().sized_for(1000).latent_dim == 64
+    assert ModelConfig(kernel=Cauchy((2.0, 30.0))).sized_for(3).neighbours == 42
+
+
+def test_presets_train(waves: Array) -> None:
+    settings = dict(paper.PHYSIONET) | {"epochs": 1}
+    assert np.isfinite(GPVAE(**settings, device="cpu").fit(waves).impute(waves, samples=1).mean).all()
+
+
+def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> None:
+    tiny.set_params(model=ModelConfig(latent_dim=4, kernel=Cauchy((2.0, 5.0)), learn_kernel=True, decoder_widths=(8,)))
+    expected = tiny.fit(waves).impute(waves, samples=3)
+    tiny.save(tmp_path / "model")
+    loaded = GPVAE.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(loaded.impute(waves, samples=3).samples, expected.samples)
+    assert loaded.get_params() == tiny.get_params()
+    assert loaded.history_ == tiny.history_
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["gpvae.json", "weights.safetensors"]
+    with pytest.raises(DataError, match="exists already"):
+        tiny.save(tmp_path / "model")
+    tiny.save(tmp_path / "model", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "gpvae.json").unlink(), "is not a gpvae model"),
+        (lambda folder: (folder / "gpvae.json").write_text("{"), "is not a gpvae model"),
+        (lambda folder: (folder / "gpvae.json").write_text("[]"), "has the model format None"),
+        (lambda folder: (folder / "weights.safetensors").unlink(), "is not a gpvae model"),
+        (lambda folder: (folder / "weights.safetensors").write_bytes(b"x" * 99), "is damaged: its checksum"),
+        (lambda folder: edit(folder, format=99), "has the model format 99; this version reads format 1"),
+        (lambda folder: edit(folder, columns=["x0"]), "does not hold a model that this version can read"),
+        (lambda folder: edit(folder, settings={"colour": "red"}), "does not hold a model that this version can read"),
+    ],
+)
+def test_damaged_or_foreign_folder_is_refused(
+    damage: Any, message: str, tiny: GPVAE, waves: Array, tmp_path: Path
+) -> None:
+    tiny.set_params(epochs=1).fit(waves).save(tmp_path / "model")
+    damage(tmp_path / "model")
+    with pytest.raises(DataError, match=message):
+        GPVAE.load(tmp_path / "model", device="cpu")
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "gpvae.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_no_such_model() -> None:
+    with pytest.raises(DataError, match="there is no model folder nowhere"):
+        GPVAE.load("nowhere")
+
+
+def test_model_fitted_on_other_columns(tiny: GPVAE, waves: Array) -> None:
+    frame = pd.DataFrame(waves[0], columns=["a", "b", "c"])
+    tiny.fit(frame)
+    with pytest.raises(DataError, match="fitted on the columns a, b, c; the data lacks b"):
+        tiny.impute(frame[["a", "c"]])
+    swapped = tiny.impute(frame[["c", "b", "a"]], samples=2).to_frame()
+    assert list(swapped.columns) == ["c", "b", "a"]
+    assert not swapped.isna().any(axis=None)
+    with pytest.warns(UserWarning, match="column 'd' is not in the model: it is left as it is"):
+        wider = tiny.impute(frame.assign(d=np.nan), samples=2).to_frame()
+    assert wider["d"].isna().all()
+    dated = frame.assign(day=pd.date_range("2020-01-01", periods=30))
+    with pytest.raises(DataError, match="fitted on times given as numbers, the data has datetimes"):
+        tiny.impute(dated)
+
+
+def test_interrupted_fit_goes_on(tiny: GPVAE, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = clone(tiny).fit(waves).impute(waves, samples=2).samples
+    file, score, calls = tmp_path / "fit.checkpoint", "gpvae.imputer._Judge.score", 0
+    from gpvae.imputer import _Judge
+
+    original = _Judge.score
+
+    def interrupted(self: _Judge) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return original(self)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(score, interrupted)
+        clone(tiny).fit(waves, checkpoint=file)
+    assert np.array_equal(clone(tiny).fit(waves, checkpoint=file).impute(waves, samples=2).samples, expected)
+    with pytest.raises(TrainingError, match="belongs to a run on other data or settings"):
+        clone(tiny).fit(waves[:5], checkpoint=file)
+
+
+def test_scaling_ignores_rounding_noise_in_a_constant_column() -> None:
+    panel = Panel.from_array(np.array([[0.1 + 0.2, 1.0], [0.3, 2.0]]))
+    assert (Scaling.of(panel, standardise=True).scale > 0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1])
+def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array) -> None:
+    result = tiny.set_params(epochs=1).fit(waves).impute(waves, samples=10)
+    with pytest.raises(DataError, match="between 0 and 1"):
+        result.quantile(q)
+    with pytest.raises(DataError, match=r"the quantile 0.05 needs at least 19 samples, not 10"):
+        result.interval(0.9)
+
+
+def test_no_observed_value_at_all(tiny: GPVAE) -> None:
+    with pytest.raises(DataError, match="no observed value at all"):
+        tiny.fit(np.full((2, 5, 3), np.nan))

@@ -1,0 +1,213 @@
+"""The loop: exact resume, interruption, best epoch, errors."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from gpvae.training import Checkpoint, Progression, TrainingConfig, TrainingError, fabric_for, train
+
+STEPS = 4
+
+
+class Scored(NamedTuple):
+    total: Tensor
+    parts: dict[str, Tensor]
+
+
+class Toy(nn.Module):
+    """Anything with .loss(batch, generator, warmth) can be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.layer = nn.Linear(3, 2)
+        self.warmths: list[float] = []
+        self.spoil: Callable[[Tensor], Tensor] = lambda part: part
+
+    def loss(self, batch: Tensor, generator: Generator, warmth: float) -> Scored:
+        self.warmths.append(warmth)
+        noise = torch.randn(batch.shape, generator=generator, device=batch.device)
+        parts = {"fit": self.layer(batch + noise).square().mean(), "size": self.spoil(self.layer.weight.square().sum())}
+        return Scored(parts["fit"] + parts["size"], parts)
+
+
+def batches(epoch: int) -> Iterator[Tensor]:
+    generator = Generator().manual_seed(epoch)
+    for _ in range(STEPS):
+        yield torch.randn(5, 3, generator=generator)
+
+
+def run(model: Toy, epochs: int = 4, **options: object) -> Progression:
+    config = TrainingConfig(epochs=epochs, learning_rate=0.05, patience=options.pop("patience", None), warm_up=options.pop("warm_up", 0))  # type: ignore[arg-type]
+    source = options.pop("source", batches)
+    return train(model, source, config, fabric=fabric_for("cpu", "32-true"), **options)  # type: ignore[arg-type]
+
+
+def interrupted_after(steps: int) -> Callable[[int], Iterator[Tensor]]:
+    done = 0
+
+    def source(epoch: int) -> Iterator[Tensor]:
+        nonlocal done
+        for batch in batches(epoch):
+            if done == steps:
+                raise KeyboardInterrupt
+            done += 1
+            yield batch
+
+    return source
+
+
+def judged(model: Toy) -> Callable[[], float]:
+    return lambda: float(model.layer.weight.detach().square().sum())
+
+
+@pytest.mark.parametrize("steps", [1, STEPS, STEPS + 1, 3 * STEPS + 2])
+def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int) -> None:
+    unbroken, broken, resumed = Toy(), Toy(), Toy()
+    expected = run(unbroken, validate=judged(unbroken))
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
+    with pytest.raises(KeyboardInterrupt):
+        run(broken, source=interrupted_after(steps), checkpoint=checkpoint, validate=judged(broken))
+    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed))
+    for name, value in unbroken.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert found == expected
+
+
+def test_interruption_leaves_the_steps_done_so_far(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
+    with pytest.raises(KeyboardInterrupt):
+        run(Toy(), source=interrupted_after(6), checkpoint=checkpoint)
+    half = Toy()
+    optimizer = torch.optim.Adam(half.parameters(), lr=0.05)
+    progression = checkpoint.restore(half, optimizer, {})
+    assert (progression.step, progression.epoch, progression.step_in_epoch) == (6, 1, 2)
+    assert not torch.equal(half.layer.weight, Toy().layer.weight)
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
+    run(Toy(), epochs=2, checkpoint=checkpoint)
+    longer, unbroken = Toy(), Toy()
+    run(longer, epochs=4, checkpoint=checkpoint)
+    run(unbroken, epochs=4)
+    assert torch.equal(longer.layer.weight, unbroken.layer.weight)
+
+
+def test_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    run(Toy(), checkpoint=Checkpoint(tmp_path / "c", "toy"))
+    with pytest.raises(TrainingError, match="belongs to a run on other data or settings"):
+        run(Toy(), checkpoint=Checkpoint(tmp_path / "c", "another"))
+    (tmp_path / "c").write_bytes((tmp_path / "c").read_bytes()[:100])
+    with pytest.raises(TrainingError, match="not a checkpoint, or a damaged one"):
+        run(Toy(), checkpoint=Checkpoint(tmp_path / "c", "toy"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loss_that_is_not_finite_stops_with_step_and_part(value: float) -> None:
+    model, steps = Toy(), 0
+
+    def spoil(part: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        return part * value if steps == 6 else part
+
+    model.spoil = spoil
+    with pytest.raises(TrainingError, match=rf"the loss is {value} at step 5: size is {value}"):
+        run(model)
+
+
+def test_weights_of_the_best_epoch_are_kept_and_patience_ends_training() -> None:
+    model, seen = Toy(), []
+    scores = iter([3.0, 1.0, 2.0, 2.0, 0.0])
+
+    def validate() -> float:
+        seen.append(model.layer.weight.detach().clone())
+        return next(scores)
+
+    progression = run(model, epochs=10, patience=2, validate=validate)
+    assert len(progression.history) == 4
+    assert progression.best_epoch == 1
+    assert torch.equal(model.layer.weight, seen[1])
+    assert [round(entry["validation"], 1) for entry in progression.history] == [3.0, 1.0, 2.0, 2.0]
+    assert {"loss", "fit", "size"} <= set(progression.history[0])
+
+
+def test_warmth_rises_to_one_and_patience_waits_for_it() -> None:
+    model = Toy()
+    progression = run(model, epochs=10, patience=2, warm_up=3, validate=lambda: 1.0)
+    assert model.warmths[::STEPS] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert progression.best_epoch == 0
+
+
+def test_without_validation_the_last_epoch_is_kept() -> None:
+    short, long = Toy(), Toy()
+    run(short, epochs=2)
+    run(long, epochs=3)
+    assert not torch.equal(short.layer.weight, long.layer.weight)
+
+
+def test_gradients_are_clipped() -> None:
+    """Adam's second moment remembers how long the gradients were."""
+    model = Toy()
+    model.spoil = lambda part: 1e6 * part
+    config = TrainingConfig(epochs=1, clip_norm=1.0)
+    longest: list[float] = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: longest.append(float(p.grad.norm())))
+    moments: list[Tensor] = []
+
+    def report(epoch: int, step: int, parts: dict[str, float]) -> None:
+        moments.extend(p.detach().clone() for p in model.parameters())
+
+    before = model.layer.weight.detach().clone()
+    train(model, lambda _: [torch.ones(5, 3)], config, fabric=fabric_for("cpu", "32-true"), report=report)
+    assert max(longest) > 1e5
+    assert (model.layer.weight - before).abs().max() < 0.01
+
+
+def test_global_random_state_is_left_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run(Toy())
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_bf16_computes_in_bf16_and_keeps_weights_in_float32() -> None:
+    model = Toy()
+    dtypes: list[torch.dtype] = []
+    model.layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
+    train(model, batches, TrainingConfig(epochs=1), fabric=fabric_for("cpu", "bf16-mixed"))
+    assert set(dtypes) == {torch.bfloat16}
+    assert model.layer.weight.dtype == torch.float32
+
+
+def test_tensorboard_logs_on_request(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fabric = fabric_for("cpu", "32-true", tmp_path)
+    train(Toy(), batches, TrainingConfig(epochs=3), fabric=fabric)
+    (folder,) = {path.parent for path in tmp_path.rglob("events.out.*")}
+    events = EventAccumulator(str(folder)).Reload()
+    assert [event.step for event in events.Scalars("fit")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "message"),
+    [("tpu", "32-true", "device must be auto, cpu or cuda"), ("cpu", "64", "precision must be 32-true or bf16-mixed")],
+)
+def test_unknown_device_or_precision(device: str, precision: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fabric_for(device, precision)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU here")
+def test_asking_for_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(TrainingError, match="no CUDA GPU"):
+        fabric_for("cuda", "32-true")
