@@ -64,12 +64,16 @@ class LinearGaussian(nn.Module):
     def __init__(self, model: LatentModel, features: int):
         super().__init__()
         model.decoder = nn.Sequential(nn.Linear(model.latent_dim, features, bias=False))
-        nn.init.normal_(model.decoder[0].weight, generator=seeded(4))
+        self.weight = nn.Parameter(torch.randn(features, model.latent_dim, generator=seeded(4)))
+        model.decoder[0].weight = self.weight
+        head = model.encoder.dense[-1]
+        assert isinstance(head, nn.Linear)
+        head.bias.detach().chunk(3)[1].zero_()  # a posterior as wide as the prior, for importance sampling to work
         self.model = model
 
     def log_marginal(self, batch: Batch) -> torch.Tensor:
         assert isinstance(self.model.likelihood, distributions.Gaussian)
-        w, noise = self.model.decoder[0].weight.double(), self.model.likelihood.noise.double()
+        w, noise = self.weight.double(), self.model.likelihood.noise.double()
         u = self.model.prior.factor(batch.times, torch.float64).to_dense().squeeze(0)
         k = torch.linalg.inv(u.mT @ u)
         time = k.shape[-1]

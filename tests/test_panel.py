@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from gpvae.panel import DataError, Panel, parse_times
+from gpvae.panel import DataError, Panel
+from gpvae.times import parse_times
 
 BIG = 2**53 + 1  # the first integer that a float64 cannot hold
 BERLIN = ZoneInfo("Europe/Berlin")

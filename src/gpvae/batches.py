@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -93,7 +94,7 @@ def windows(panel: Panel, size: int, generator: np.random.Generator | None = Non
     for start, length in zip(panel.starts.tolist(), panel.lengths.tolist(), strict=True):
         shift = int(generator.integers(size)) if generator is not None and length > size else 0
         cuts = [0, *range(size - shift, length, size), length]
-        pieces += [Piece(start + a, b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if b > a]
+        pieces += [Piece(start + a, b - a) for a, b in pairwise(cuts) if b > a]
     return pieces
 
 

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,7 +55,9 @@ Columns = Annotated[
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the data.  [default: enough for its size]")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a CUDA GPU if there is one.")]
+DeviceOption = Annotated[
+    Device, typer.Option("--device", help="Where to compute; auto takes a CUDA GPU if there is one.")
+]
 PresetOption = Annotated[Preset | None, typer.Option("--preset", help="The paper's settings for one of its data sets.")]
 Samples = Annotated[int, typer.Option(min=1, help="Draws that intervals are read from.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
@@ -63,11 +66,28 @@ Interval = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"gpvae {version('gpvae')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def impute(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The filled table.", show_default=False)],
-    model: Annotated[Path | None, typer.Option(help="A model from `gpvae fit`.  [default: fit to the table itself]")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model from `gpvae fit`.  [default: fit to the table itself]")
+    ] = None,
     id: Id = None,
     time: Time = None,
     columns: Columns = None,
@@ -129,9 +149,9 @@ def fit(
     Interrupted (Ctrl-C), the same command goes on where it stopped.
     """
     with _one_line_errors():
-        from gpvae.files import require_writable
+        from gpvae.imputer import require_model_folder
 
-        require_writable(output, force=force)
+        require_model_folder(output, overwrite=force)
         _, panel = _read(data, id, time, columns)
         imputer = _fit(_new(epochs, preset, device, seed), panel, output, logs)
         imputer.save(output, overwrite=force)
@@ -172,7 +192,9 @@ def evaluate(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the tables and the picture.")] = Path("demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the tables and the picture.")] = Path(
+        "demo"
+    ),
     seed: Seed = 0,
     epochs: Epochs = None,
     device: DeviceOption = Device.auto,
@@ -205,9 +227,7 @@ def _one_line_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _read(
-    data: Path, id: str | None, time: str | None, columns: list[str] | None
-) -> "tuple[TableFile, Panel]":
+def _read(data: Path, id: str | None, time: str | None, columns: list[str] | None) -> "tuple[TableFile, Panel]":
     from gpvae.files import read_table
 
     table = read_table(data)

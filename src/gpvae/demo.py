@@ -30,7 +30,7 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
     table, filled, picture = (folder / name for name in ("weather.csv", "filled.csv", "filled.png"))
     for path in (table, filled, picture):
         require_writable(path, force=force)
-    whole = read_table(_weather_file())
+    whole = read_table(weather_file())
     panel = whole.panel()
     cells = _gaps(panel, seed)
     _write_with_gaps(whole, panel, cells, table, force=force)
@@ -43,7 +43,7 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
     return Demo(evaluation, table, filled, picture)
 
 
-def _weather_file() -> Path:
+def weather_file() -> Path:
     try:
         from vega_datasets import local_data
     except ImportError:

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gpvae.panel import DataError, Panel, parse_datetimes
+from gpvae.panel import DataError, Panel
+from gpvae.times import parse_datetimes
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "#n/a"})
 SEPARATORS = ",;\t|"

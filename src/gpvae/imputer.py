@@ -23,7 +23,7 @@ from torch import Tensor
 from gpvae import missingness
 from gpvae.batches import Batch, Piece, Rows, median_step, shuffled, whole_series, windows
 from gpvae.distributions import Gaussian
-from gpvae.files import whole_or_not_at_all
+from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
 from gpvae.linalg import LOG_2PI, Chain
 from gpvae.model import LatentModel, ModelConfig
@@ -31,7 +31,7 @@ from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.training import Checkpoint, TrainingConfig, epoch_generator, fabric_for, progress_bar, step_generator, train
 
 FORMAT = 1
-STEPS_AT_LEAST = 3000  # of training, where the number of epochs is left to us
+EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
 ROWS_AT_ONCE = 2**16  # time steps × samples that are decoded in one go
 
 
@@ -44,7 +44,7 @@ class Scaling:
 
     @classmethod
     def of(cls, panel: Panel, *, standardise: bool) -> "Scaling":
-        seen = panel.observed.any(axis=0)
+        seen: Bools = np.asarray(panel.observed.any(axis=0))
         if not standardise:
             return cls(np.where(seen, 0.0, np.nan), np.ones(len(seen)))
         shift, scale = np.full(len(seen), np.nan), np.zeros(len(seen))
@@ -139,7 +139,7 @@ class GPVAE(BaseEstimator):
                 yield rows.batch(pieces)
 
         steps = math.ceil(len(judge.pieces) / self.batch_size)
-        epochs = self.epochs or max(40, math.ceil(STEPS_AT_LEAST / steps))
+        epochs = self.epochs or max(EPOCHS_AT_LEAST, math.ceil(STEPS_AT_LEAST / steps))
         config = TrainingConfig(
             epochs=epochs,
             learning_rate=self.learning_rate,
@@ -188,7 +188,7 @@ class GPVAE(BaseEstimator):
 
     @torch.no_grad()
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
-        """log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
+        """Log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
 
         `truth` and the result are (row, feature) in the panel's layout and units. The predictive density is the
         mixture over the samples, which are those that `impute` draws with the same seed.
@@ -223,6 +223,7 @@ class GPVAE(BaseEstimator):
             "history": self.history_,
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
         }
+        require_model_folder(Path(folder), overwrite=overwrite)
         with whole_or_not_at_all(Path(folder), force=overwrite) as partial:
             partial.mkdir()
             (partial / "weights.safetensors").write_bytes(weights)
@@ -233,9 +234,10 @@ class GPVAE(BaseEstimator):
         """A model that `save` wrote. Anything else is refused, with a reason."""
         description, weights = _read_saved(Path(folder))
         try:
-            settings = dict(description["settings"])
+            settings: dict[str, Any] = dict(description["settings"])
             settings["model"] = ModelConfig.from_plain(settings["model"])
-            imputer = cls(**settings | {"device": device})
+            settings["device"] = device
+            imputer = cls(**settings)
             imputer.columns_ = tuple(description["columns"])
             imputer.clock_, imputer.time_unit_ = description["clock"], description["time_unit"]
             shift = np.array([np.nan if x is None else x for x in description["shift"]], dtype=np.float64)
@@ -276,7 +278,9 @@ class GPVAE(BaseEstimator):
         extra = np.array([name not in self.columns_ for name in panel.columns])
         _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
         panel = panel.select(self.columns_)
-        _warn_of(panel.columns, ~self.scaling_.known, "had no observed value when the model was fitted: it stays missing")
+        _warn_of(
+            panel.columns, ~self.scaling_.known, "had no observed value when the model was fitted: it stays missing"
+        )
         return panel
 
     def _hold_out(self, panel: Panel) -> Bools:
@@ -285,7 +289,9 @@ class GPVAE(BaseEstimator):
         return missingness.random(panel, self.validation, self.seed)
 
     def _rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
-        return Rows.of(panel, self.scaling_.apply(panel.values), observed & self.scaling_.known, self.time_unit_, device)
+        return Rows.of(
+            panel, self.scaling_.apply(panel.values), observed & self.scaling_.known, self.time_unit_, device
+        )
 
     def _decoded(
         self, panel: Panel, samples: int, seed: int
@@ -375,7 +381,10 @@ class _Judge:
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Make learned noise describe the cells that the encoder does not see: noise² = E(x - E decoded)² - Var decoded."""
+        """Make learned noise describe the cells that the encoder does not see.
+
+        noise² = E(x - E decoded)² - Var decoded, over the held-out cells of a feature.
+        """
         if not self._noise_is_learned:
             return
         assert isinstance(self.model.likelihood, Gaussian)
@@ -424,6 +433,17 @@ def _require_unit_range(panel: Panel) -> None:
 def _warn_of(columns: tuple[str, ...], which: NDArray[np.bool_], what: str) -> None:
     for name in np.array(columns, dtype=object)[which]:
         warnings.warn(f"column {name!r} {what}", stacklevel=4)
+
+
+def require_model_folder(folder: Path, *, overwrite: bool) -> None:
+    """A place where a model can be saved: new, or, to overwrite, a model or an empty folder, and nothing else."""
+    require_writable(folder, force=overwrite)
+    if folder.exists() and not (folder / "gpvae.json").is_file() and not _is_empty_folder(folder):
+        raise DataError(f"{folder} is not a model, so it is not replaced")
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:

@@ -9,7 +9,7 @@ Length scales and periods count time steps (the median step of the training data
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import gpytorch
 import torch
@@ -24,8 +24,11 @@ class CauchyKernel(GPKernel):
 
     has_lengthscale = True
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        distance = self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, square_dist=True, diag=diag, **params)
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
+        a, b = x1 / self.lengthscale, x2 / self.lengthscale
+        distance = self.covar_dist(a, b, square_dist=True, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
         return 1 / (1 + distance)
 
 
@@ -205,7 +208,9 @@ class LatentKernel(nn.Module):
     def forward(self, lags: Tensor) -> Tensor:
         """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
         flat = lags.reshape(1, -1, 1).expand(self.groups, -1, 1)
-        return self.kernel(flat, torch.zeros_like(flat), diag=True).expand(self.groups, -1).reshape(-1, *lags.shape)
+        covariance = self.kernel(flat, torch.zeros_like(flat), diag=True)
+        assert isinstance(covariance, Tensor)
+        return covariance.expand(self.groups, -1).reshape(-1, *lags.shape)
 
     def to_latents(self, per_group: Tensor) -> Tensor:
         """(..., group) → (..., latent), or (..., 1) left to broadcast where all dimensions share one kernel."""

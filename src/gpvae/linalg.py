@@ -66,7 +66,7 @@ class Chain:
         return self.mean + self.std * noise
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """log q(z_t | z_{t-1}), step by step; the sum over a prefix is the density of the prefix."""
+        """Log q(z_t | z_{t-1}), step by step; the sum over a prefix is the density of the prefix."""
         c, zeta = self.corr_before, (z - self.mean) / self.std
         innovation = (zeta - c * lag(zeta, 1)) * (1 - c**2).rsqrt()
         return -0.5 * (innovation**2 + LOG_2PI + torch.log1p(-(c**2))) - self.std.log()
@@ -95,7 +95,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class NeighbourFactor:
-    """A zero-mean Gaussian process written as neighbour conditionals: u_{t,0} z_t + Σ_{l=1..p} u_{t,l} z_{t-l} ~ N(0, 1).
+    """A zero-mean Gaussian process written as neighbour conditionals: u_{t,0} z_t + Σ_{l=1..p} u_{t,l} z_{t-l} = ε_t.
 
     Its precision is UᵀU with U lower banded. Exact for any Gaussian when p ≥ T - 1.
     """
@@ -110,7 +110,7 @@ class NeighbourFactor:
         return whitened
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """log p(z_t | z_{t-1..t-p}), step by step."""
+        """Log p(z_t | z_{t-1..t-p}), step by step."""
         return self.weights[..., 0, :].log() - 0.5 * (self.whiten(z) ** 2 + LOG_2PI)
 
     def sample(self, noise: Tensor) -> Tensor:

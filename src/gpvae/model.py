@@ -1,10 +1,10 @@
 """The GP-VAE: encode an incomplete series, sample its latent series, decode each step; the bound it is trained on.
 
-    z_j ~ GP(0, k),  j = 1..latent          prior, over time
-    x_t | z_t ~ p(x_t | decoder(z_t))       likelihood, step by step
-    q(z_j | x) = Chain(encoder(x))          posterior: mean, deviation and neighbour correlation for each step
+z_j ~ GP(0, k),  j = 1..latent          prior, over time
+x_t | z_t ~ p(x_t | decoder(z_t))       likelihood, step by step
+q(z_j | x) = Chain(encoder(x))          posterior: mean, deviation and neighbour correlation for each step
 
-    loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
+loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
 """
 
 import math
@@ -71,7 +71,7 @@ class ModelConfig:
         unknown = sorted(set(plain) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model setting: {', '.join(unknown)}")
-        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
         if "kernel" in settings:
             settings["kernel"] = kernels.from_plain(settings["kernel"])
         return cls(**settings)
@@ -92,7 +92,8 @@ class LatentModel(nn.Module):
     def __init__(self, config: ModelConfig, features: int):
         super().__init__()
         config = config.sized_for(features)
-        assert config.latent_dim and config.neighbours
+        assert config.latent_dim is not None
+        assert config.neighbours is not None
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
@@ -144,7 +145,7 @@ class LatentModel(nn.Module):
         return Loss(nll + beta * kl, {"nll": nll, "kl": kl})
 
     def _importance_weighted(self, posterior: Chain, batch: Batch, generator: Generator, beta: float) -> Loss:
-        """log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
+        """Log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
         z = posterior.sample(
             self._noise((self.config.mc_samples, self.config.importance_samples), posterior, generator)
         )
@@ -158,7 +159,7 @@ class LatentModel(nn.Module):
         return Loss(total, {name: part / batch.steps for name, part in parts.items()})
 
     def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
-        """log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
+        """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
         log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
         return (log_prob * batch.observed).sum((-2, -1))
 
@@ -179,7 +180,8 @@ class LatentModel(nn.Module):
     @torch.no_grad()
     def _start_smooth_and_sharp(self) -> None:
         """Neighbour correlations begin near the prior's, so that the KL need not teach smoothness first; deviations
-        begin small, so that the decoder hears the latent series through their noise."""
+        begin small, so that the decoder hears the latent series through their noise.
+        """
         at_zero, at_one = self.prior.kernel.to_latents(self.prior.kernel(torch.tensor([0.0, 1.0]).double()).mT)
         head = self.encoder.dense[-1]
         assert isinstance(head, nn.Linear)

@@ -1,6 +1,7 @@
 """Neural networks: an encoder that convolves over time, an image preprocessor, a decoder for each step."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them, none after the last."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -38,10 +39,10 @@ class ImagePreprocessor(nn.Module):
     def __init__(self, shape: tuple[int, int, int], *, filters: int):
         super().__init__()
         self.shape = shape  # (channels, height, width)
-        self.layers = nn.Sequential(
-            nn.Conv2d(shape[0], filters, 3, padding=1), nn.ReLU(), nn.Conv2d(filters, 1, 3, padding=1)
-        )
-        for layer in (self.layers[0], self.layers[2]):
+        first, last = nn.Conv2d(shape[0], filters, 3, padding=1), nn.Conv2d(filters, 1, 3, padding=1)
+        self.layers = nn.Sequential(first, nn.ReLU(), last)
+        for layer in (first, last):
+            assert layer.bias is not None
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 

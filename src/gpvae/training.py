@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers import TensorBoardLogger
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -36,6 +37,10 @@ class Scored(Protocol):
     def parts(self) -> dict[str, Tensor]: ...
 
 
+class Trainable(Protocol):
+    def loss(self, batch: Any, generator: Generator, warmth: float) -> Scored: ...
+
+
 class TrainingError(RuntimeError):
     """Training cannot go on; the message says at which step and why."""
 
@@ -46,7 +51,9 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
-    patience: int | None = None  # epochs behind the warm-up without a better validation score before training stops; None: never
+    patience: int | None = (
+        None  # epochs behind the warm-up without a better validation score before training stops; None: never
+    )
     seed: int = 0
 
 
@@ -98,7 +105,7 @@ def train(
     checkpoint: "Checkpoint | None" = None,
     report: Report | None = None,
 ) -> Progression:
-    """Minimise `model.loss(batch, generator, warmth)` over `batches(epoch)`; leaves the weights of the best epoch in `model`.
+    """Minimise `model.loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
     With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
     """
@@ -116,7 +123,7 @@ def train(
                     continue  # done before the run was interrupted
                 generator = step_generator(config.seed, run.step, fabric.device)
                 with fabric.autocast():
-                    loss = model.loss(batch, generator, run.warmth(config))
+                    loss = cast(Trainable, model).loss(batch, generator, run.warmth(config))
                 _require_finite(loss, run.step)
                 fabric.backward(loss.total)
                 fabric.clip_gradients(module, optimizer, max_norm=config.clip_norm)
@@ -151,7 +158,7 @@ def fabric_for(device: str, precision: str, logs: Path | None = None) -> Fabric:
     if precision not in ("32-true", "bf16-mixed"):
         raise ValueError(f"the precision must be 32-true or bf16-mixed, not {precision!r}")
     accelerator = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    loggers = [] if logs is None else [_tensorboard(logs)]
+    loggers: list[Logger] = [] if logs is None else [_tensorboard(logs)]
     return Fabric(accelerator=accelerator, devices=1, precision=precision, loggers=loggers)
 
 
@@ -220,7 +227,8 @@ class Checkpoint:
     def _read(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         try:
             with safe_open(self.path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+                names = list(file.keys())
+                return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
         except (SafetensorError, OSError) as error:
             raise TrainingError(f"{self.path} is not a checkpoint, or a damaged one: {error}") from error
 

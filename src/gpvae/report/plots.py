@@ -42,8 +42,9 @@ def plot_series(
     )
     for axis, name in zip(axes[:, 0], names, strict=True):
         j = panel.columns.index(name)
-        cut = [array[place, j][rows] for array in (imputation.mean_rows, lower, upper, panel.observed)]
-        _draw(axis, times, *cut, None if truth is None else truth[place, j][rows])
+        mean, low, high = (array[place, j][rows] for array in (imputation.mean_rows, lower, upper))
+        hidden = None if truth is None else truth[place, j][rows]
+        _draw(axis, times, mean, low, high, panel.observed[place, j][rows], hidden)
         axis.set_ylabel(name)
     axes[-1, 0].set_xlabel(unit)
     axes[0, 0].set_title(f"filled gaps with {level:.0%} intervals", loc="left")

@@ -1,0 +1,47 @@
+"""Result files that say where their numbers come from."""
+
+import csv
+import datetime as dt
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from gpvae.files import whole_or_not_at_all
+
+ROOT = Path(__file__).parents[1]
+
+
+def describe() -> dict[str, str]:
+    """Commit, date, hardware and versions of this run."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "date": dt.date.today().isoformat(),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """A CSV with the provenance in every row."""
+    source = describe()
+    with whole_or_not_at_all(path, force=True) as partial, partial.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0], *source], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, **source} for row in rows)
+
+
+def _processor() -> str:
+    names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []

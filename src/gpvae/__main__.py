@@ -1,0 +1,3 @@
+from gpvae.cli import main
+
+main()

@@ -1,0 +1,104 @@
+"""Times in any form that people write them, as float64: numbers as they are, moments in seconds since the first."""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Clock = Literal["number", "datetime"]
+
+_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
+
+
+class DataError(ValueError):
+    """The data cannot be used as given; the message names the file, series, column or row at fault."""
+
+
+def array_times(flat: NDArray[Any]) -> tuple[Clock, Floats]:
+    """An array of numbers, datetime64, timedelta64, datetimes or text."""
+    if flat.dtype.kind == "M":
+        flat = flat.astype(np.promote_types(flat.dtype, "M8[s]"))
+        return "datetime", (flat - np.fmin.reduce(flat)) / np.timedelta64(1, "s")
+    if flat.dtype.kind == "m":
+        return "number", flat / np.timedelta64(1, "s")
+    if flat.dtype.kind in "OU":
+        return parse_times([None if item is None else str(item) for item in flat], "the list of times")
+    return "number", flat.astype(np.float64)
+
+
+def column_times(column: nw.Series[Any], name: str) -> tuple[Clock, Floats]:
+    """Numbers as they are; datetimes, dates and text that says a time as seconds since the first."""
+    lost, what = column.is_null(), "missing"
+    if column.dtype.is_float():
+        lost, what = lost | ~column.is_finite(), "missing or infinite"
+    if lost.any():
+        raise DataError(f"the time in {name} is {what} in row {lost.to_list().index(True) + 1}")
+    if column.dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
+        return parse_times([str(item) for item in column.to_list()], name)
+    if column.dtype.is_integer():
+        ticks = column.to_numpy()
+        # Nanoseconds since 1970, say, are beyond what a float64 tells apart: count them from the first.
+        return "number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64)
+    if column.dtype.is_numeric():
+        return "number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    if column.dtype == nw.Date:
+        column = column.cast(nw.Datetime("us"))
+    if isinstance(column.dtype, nw.Datetime):
+        unit = column.dtype.time_unit if column.dtype.time_unit != "s" else "ms"
+        ticks = column.dt.timestamp(cast(Any, unit)).to_numpy().astype(np.int64)
+        return "datetime", (ticks - ticks.min()) / {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    if column.dtype == nw.Duration:
+        return "number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6
+    raise DataError(f"{name} holds {column.dtype}, not times")
+
+
+def parse_times(texts: Sequence[str | None], name: str) -> tuple[Clock, Floats]:
+    """Numbers, ISO 8601 dates and times (with or without a zone), or one of the usual formats, the same for all."""
+    for row, text in enumerate(texts):
+        if text is None or not text.strip():
+            raise DataError(f"the time in {name} is missing in row {row + 1}")
+    stripped = [text.strip() for text in texts if text is not None]
+    try:
+        numbers = np.array(stripped, dtype=np.float64)
+    except ValueError:
+        moments = parse_datetimes(stripped, name)
+        first = min(moments)
+        return "datetime", np.array([(moment - first) / dt.timedelta(seconds=1) for moment in moments])
+    if not np.isfinite(numbers).all():
+        raise DataError(f"the time in {name} is not finite in row {int(np.argmin(np.isfinite(numbers))) + 1}")
+    return "number", numbers
+
+
+def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
+    """All texts by one format: the only one that fits them all, so 03/04/2020 alone is refused, not guessed."""
+    patterns = [day + clock for day in _DAYS for clock in _CLOCKS]
+    tries = [_parse_all(texts, dt.datetime.fromisoformat)]
+    tries += [
+        _parse_all(texts, lambda text, pattern=pattern: dt.datetime.strptime(text, pattern)) for pattern in patterns
+    ]
+    readings = [moments for moments in tries if len(moments) == len(texts)]
+    if not readings:
+        row = max(len(moments) for moments in tries)
+        raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, cannot be read as a number, date or time")
+    if any(other != readings[0] for other in readings[1:]):
+        raise DataError(f"the times in {name} may be day/month or month/day; write them as year-month-day")
+    zoned = [moment.tzinfo is not None for moment in readings[0]]
+    if any(zoned) and not all(zoned):
+        raise DataError(f"{name} mixes times with and without a zone: row {zoned.index(not zoned[0]) + 1} differs")
+    return readings[0]
+
+
+def _parse_all(texts: list[str], parse: Callable[[str], dt.datetime]) -> list[dt.datetime]:
+    """As many as can be read, up to the first that cannot."""
+    moments: list[dt.datetime] = []
+    for text in texts:
+        try:
+            moments.append(parse(text))
+        except ValueError:
+            break
+    return moments

@@ -1,0 +1,243 @@
+"""The command line, as a person meets it."""
+
+import csv
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpvae import cli
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`gpvae …` in an empty folder, on the CPU."""
+    monkeypatch.chdir(tmp_path)
+    # Wide enough that no message is folded.
+    monkeypatch.setattr(cli.console, "_width", 500)
+    monkeypatch.setattr(cli.complaints, "_width", 500)
+
+    def command(*words: str) -> Result:
+        return CliRunner().invoke(cli.app, list(words))
+
+    return command
+
+
+@pytest.fixture
+def sensors(tmp_path: Path) -> Path:
+    """Two sensors, rows shuffled, a text column, gaps."""
+    rng = np.random.default_rng(0)
+    lines = [
+        [
+            name,
+            f"2024-03-{day + 1:02d}T06:00",
+            f"{20 + 3 * np.sin(day / 3):.1f}",
+            f"{round(50 + 9 * np.cos(day / 3))}",
+            note,
+        ]
+        for name, note in (("north", "old, repaired"), ("south", "new"))
+        for day in range(28)
+    ]
+    for line in lines:
+        if rng.random() < 0.3:
+            line[2 + rng.integers(2)] = rng.choice(["", "NA"])
+    rng.shuffle(lines)
+    path = tmp_path / "sensors.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["sensor", "when", "temp", "humidity", "note"], *lines])
+    return path
+
+
+def cells(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_impute_fills_every_hole_and_leaves_the_rest(run: Run, sensors: Path) -> None:
+    result = run("impute", "sensors.csv", "-o", "filled.csv", "--id", "sensor", "--epochs", "3", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "2 series, 56 steps, 2 columns" in result.output
+    assert "time: when" in result.output
+    before, after = cells(sensors), cells(Path("filled.csv"))
+    assert after[0] == [*before[0], "temp_lower", "temp_upper", "humidity_lower", "humidity_upper"]
+    for old, new in zip(before[1:], after[1:], strict=True):
+        for column, (was, now) in enumerate(zip(old, new, strict=False)):
+            assert now == was or (was in ("", "NA") and column in (2, 3) and np.isfinite(float(now)))
+        for column, bounds in ((2, new[5:7]), (3, new[7:9])):
+            if old[column] in ("", "NA"):
+                assert float(bounds[0]) - 1 <= float(new[column]) <= float(bounds[1]) + 1
+            else:
+                assert bounds == ["", ""]
+    assert all(row[3].lstrip("-").isdigit() for row in after[1:])
+    assert sorted(path.name for path in Path().iterdir()) == ["filled.csv", "sensors.csv"]
+
+
+def test_fit_then_impute_with_the_model(run: Run, sensors: Path) -> None:
+    assert run("fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "2", "--device", "cpu").exit_code == 0
+    words = ["impute", "sensors.csv", "--model", "model", "--id", "sensor", "--interval", "0", "--device", "cpu"]
+    assert run(*words, "-o", "a.csv").exit_code == 0
+    assert run(*words, "-o", "b.csv").exit_code == 0
+    assert run(*words, "-o", "c.csv", "--seed", "1").exit_code == 0
+    a, b, c = (Path(name).read_bytes() for name in ("a.csv", "b.csv", "c.csv"))
+    assert a == b != c
+    assert cells(Path("a.csv"))[0] == cells(sensors)[0]
+
+
+def test_parquet_and_chosen_columns(run: Run, sensors: Path) -> None:
+    frame: Any = pd.read_csv(sensors, parse_dates=["when"])
+    frame.to_parquet("sensors.parquet")
+    options = ["--id", "sensor", "--time", "when", "--epochs", "1", "--device", "cpu"]
+    result = run("impute", "sensors.parquet", "-o", "filled.parquet", "--columns", "temp", *options)
+    assert result.exit_code == 0, result.output
+    assert "left as they are: humidity, note" in result.output
+    filled: Any = pd.read_parquet("filled.parquet")
+    assert not filled["temp"].isna().any()
+    pd.testing.assert_frame_equal(
+        filled[["sensor", "when", "humidity", "note"]], frame[["sensor", "when", "humidity", "note"]]
+    )
+
+
+def test_evaluate_prints_every_score_beside_the_baselines(run: Run, sensors: Path) -> None:
+    result = run("evaluate", "sensors.csv", "--id", "sensor", "--epochs", "2", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    for word in ("MAE", "MSE", "CRPS", "NLL", "90% interval", "mean", "forward", "linear", "GP-VAE"):
+        assert word in result.output
+    row = next(line for line in result.output.splitlines() if "GP-VAE" in line)
+    assert (
+        len([word for word in row.replace("│", " ").split() if word.strip("%").replace(".", "").lstrip("-").isdigit()])
+        == 5
+    )
+
+
+def test_demo_writes_tables_and_a_picture(run: Run) -> None:
+    result = run("demo", "--epochs", "1", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "GP-VAE" in result.output
+    assert Path("demo/filled.png").read_bytes().startswith(b"\x89PNG")
+    with_gaps, filled = cells(Path("demo/weather.csv")), cells(Path("demo/filled.csv"))
+    assert sum(cell == "" for row in with_gaps for cell in row) > 500
+    assert all(cell != "" for row in filled for cell in row[:6])
+    again = run("demo", "--epochs", "1")
+    assert again.exit_code == 1
+    assert "demo/weather.csv exists already" in again.output
+
+
+@pytest.mark.parametrize("command", ["impute", "fit", "evaluate"])
+def test_help_teaches_by_example(run: Run, command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"gpvae {command} " in result.output
+
+
+def test_version(run: Run) -> None:
+    from importlib.metadata import version
+
+    assert run("--version").output.strip() == f"gpvae {version('gpvae')}"
+
+
+BAD_TABLES = {
+    "two.csv": "t,x\n1,5\n1,6\n",
+    "infinite.csv": "t,x\n1,5\n2,inf\n",
+    "text.csv": "name,word\na,b\n",
+    "times.csv": "day,x\n2020-01-01,1\nsoon,2\n",
+    "ragged.csv": "a,b\n1,2\n3\n",
+    "empty.csv": "",
+    "good.csv": "t,x\n1,5\n2,\n3,7\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("impute nowhere.csv -o out.csv", "there is no file nowhere.csv"),
+        ("impute empty.csv -o out.csv", "empty.csv is empty"),
+        ("impute ragged.csv -o out.csv", "ragged.csv, line 3: 1 cells where the header has 2"),
+        ("impute text.csv -o out.csv", "text.csv: the table has no numeric column"),
+        ("impute good.csv -o out.csv --id patient", "good.csv: there is no column 'patient'"),
+        ("impute good.csv -o out.csv --time hour", "there is no column 'hour'"),
+        ("impute good.csv -o out.csv --columns x,y", "there is no column 'y'"),
+        ("impute two.csv -o out.csv --time t", "two.csv: two rows with the same time: t 1"),
+        ("impute times.csv -o out.csv --time day", "the time 'soon' in column 'day', row 2"),
+        ("impute infinite.csv -o out.csv --time t", "infinite value in column 'x', t 2"),
+        ("impute good.csv -o good.csv", "good.csv exists already and is kept"),
+        ("impute good.csv -o nowhere/out.csv", "cannot write nowhere/out.csv: there is no folder nowhere"),
+        ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
+        ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 19 samples, not 5"),
+        ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
+        ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
+        ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
+        ("evaluate good.csv --hold-out 0", "must lie between 0 and 1"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_culprit(run: Run, words: str, message: str) -> None:
+    for name, text in BAD_TABLES.items():
+        Path(name).write_text(text)
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    result = run(*words.split())
+    assert result.exit_code == 1, result.output
+    errors = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert "Traceback" not in result.output
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_full_disk_leaves_nothing_behind(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpvae.files
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gpvae.files.os, "replace", full)
+    assert run("fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "1", "--device", "cpu").exit_code == 1
+    result = run("impute", "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu")
+    assert result.exit_code == 1
+    assert "No space left on device; nothing was changed" in result.output
+    assert [path.name for path in Path().iterdir()] == ["sensors.csv"]
+
+
+def test_notes_are_printed_and_do_not_stop_the_work(run: Run) -> None:
+    rows = [f"{t},{t % 7},3," for t in range(40)]
+    rows[5], rows[9] = "5,,3,", "9,2,,"
+    Path("notes.csv").write_text("t,x,still,never\n" + "\n".join(rows) + "\n")
+    result = run("impute", "notes.csv", "-o", "out.csv", "--time", "t", "--epochs", "1", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "Note: column 'never' has no observed value: it stays missing" in result.output
+    assert "Note: column 'still' is constant" in result.output
+    filled: Any = pd.read_csv("out.csv")
+    assert filled["never"].isna().all()
+    assert (filled["still"] == 3).all()
+    assert filled["x"].notna().all()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(sensors: Path) -> None:
+    folder = sensors.parent
+    words = [sys.executable, "-m", "gpvae", "fit", "sensors.csv", "-o", "model", "--id", "sensor", "--device", "cpu"]
+    process = subprocess.Popen([*words, "--epochs", "100000"], cwd=folder, stderr=subprocess.PIPE, text=True)
+    checkpoint = folder / "model.checkpoint"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in " ".join(complaints.split())
+    assert checkpoint.exists()
+    assert not (folder / "model").exists()
+    resumed = subprocess.run([*words, "--epochs", "1"], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (folder / "model" / "gpvae.json").exists()
+    assert not checkpoint.exists()
