@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from gpvae.distributions import GPPrior
+from gpvae.distributions import GPPrior, neighbours_for
 from gpvae.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl, linear_recurrence
 
@@ -171,6 +171,16 @@ def test_long_irregular_factor_does_not_depend_on_the_chunk() -> None:
     prior = prior_of(Cauchy(3.0), 4)
     whole, cut = (neighbour_factor(prior._covariance, times, 4, chunk=chunk).weights for chunk in (1000, 7))
     torch.testing.assert_close(whole, cut)
+
+
+@pytest.mark.parametrize("length_scale", [2.0, 7.0, 14.0, 45.0])
+def test_default_neighbours_are_as_good_as_said(length_scale: float) -> None:
+    """KL from the full GP to its neighbour conditionals: at most 1e-4 nats a step."""
+    times = torch.arange(300, dtype=torch.float64)
+    prior = prior_of(Cauchy(length_scale), neighbours_for(length_scale))
+    u, k = prior.factor(times, torch.float64).to_dense()[0], dense_prior(prior, times)[0]
+    kl = 0.5 * (torch.trace(u @ k @ u.mT) - 300 - torch.logdet(k)) - u.diagonal().log().sum()
+    assert 0 < kl / 300 < 1e-4
 
 
 def test_prior_samples_solve_the_conditionals() -> None:

@@ -99,7 +99,7 @@ class Bernoulli(nn.Module):
 def neighbours_for(reach: float) -> int:
     """Enough neighbours for a kernel with the time scale `reach`, in steps.
 
-    For the Cauchy kernel that is within 2e-5 nats a step of the full GP, up to a reach of 45; beyond, the count stops
+    For the Cauchy kernel that is within 1e-4 nats a step of the full GP, up to a reach of 45; beyond, the count stops
     growing, and a kernel that needs more (a period of 365, say) has to be given them in `ModelConfig.neighbours`.
     """
     return min(64, max(16, math.ceil(1.4 * reach)))

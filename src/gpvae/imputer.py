@@ -359,6 +359,7 @@ class _Judge:
     seed: int
 
     SAMPLES = 8
+    LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
     PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
 
     @torch.no_grad()
@@ -369,9 +370,11 @@ class _Judge:
         would stop while predictions still get better.
         """
         if self._noise_is_learned:
-            squared_error, _, count = self._errors()
+            feature, error, _ = self._errors()
+            count = np.bincount(feature)
+            squares = np.bincount(feature, error**2)
             used = count > 0
-            per_cell = 0.5 * (LOG_2PI + 1 + (squared_error[used] / count[used]).clamp(min=1e-12).log())
+            per_cell = 0.5 * (LOG_2PI + 1 + np.log(np.maximum(squares[used] / count[used], 1e-12)))
             return float((per_cell * count[used]).sum() / count.sum())
         total, cells = 0.0, 0
         for decoded, values, asked in self._predictions():
@@ -381,30 +384,37 @@ class _Judge:
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Make learned noise describe the cells that the encoder does not see.
+        """Make the interval hold as many held-out cells of each feature as it says.
 
-        noise² = E(x - E decoded)² - Var decoded, over the held-out cells of a feature.
+        A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
+        of the right-hand side is the noise² for which nine of ten do. (Their mean, the maximum-likelihood estimate,
+        follows the few largest errors: intervals come out too wide for the rest.)
         """
         if not self._noise_is_learned:
             return
         assert isinstance(self.model.likelihood, Gaussian)
-        squared_error, latent_variance, count = self._errors()
-        learned = self.PRIOR_CELLS * self.model.likelihood.noise**2
-        variance = (learned + squared_error - latent_variance) / (self.PRIOR_CELLS + count)
-        self.model.likelihood.set_noise(variance.clamp(min=0).sqrt().float())
+        feature, error, variance = self._errors()
+        needed = (error / self.DEVIATIONS) ** 2 - variance
+        noise = self.model.likelihood.noise.cpu().numpy().astype(np.float64)
+        for j in np.unique(feature):
+            cells = needed[feature == j]
+            found = max(np.quantile(cells, self.LEVEL, method="weibull"), 0)
+            noise[j] = np.sqrt(
+                (self.PRIOR_CELLS * noise[j] ** 2 + len(cells) * found) / (self.PRIOR_CELLS + len(cells))
+            )
+        self.model.likelihood.set_noise(torch.from_numpy(noise).float())
 
     @property
     def _noise_is_learned(self) -> bool:
         return isinstance(self.model.likelihood, Gaussian) and self.model.config.noise is None
 
-    def _errors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over each feature's held-out cells of (x - E decoded)² and Var decoded, and their number. (feature,)"""
-        sums = [torch.zeros(self.model.features, dtype=torch.float64, device=self.rows.values.device) for _ in range(3)]
+    def _errors(self) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Of every held-out cell: its feature, x - E decoded, and Var decoded."""
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
         for decoded, values, asked in self._predictions():
-            parts = ((values - decoded.mean(0)) ** 2, decoded.var(0), torch.ones_like(values))
-            for total, part in zip(sums, parts, strict=True):
-                total += (part * asked).double().sum((0, 1))
-        return sums[0], sums[1], sums[2]
+            parts.append((asked.nonzero()[:, -1], (values - decoded.mean(0))[asked], decoded.var(0)[asked]))
+        feature, error, variance = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+        return feature, error.astype(np.float64), variance.astype(np.float64)
 
     def _predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(sample, batch, time, feature), and the held-out values and where they are."""
