@@ -1,0 +1,58 @@
+"""The same on a GPU."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from gpvae import GPVAE, ModelConfig, Panel
+from gpvae.kernels import Cauchy
+from gpvae.training import TrainingError
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
+Array = NDArray[Any]
+
+TRAINED_ON = {"chain": {}, "learned kernel": {"learn_kernel": True}, "importance": {"importance_samples": 3}}
+
+
+def small(**settings: Any) -> ModelConfig:
+    return ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,), **settings)
+
+
+@pytest.mark.parametrize("settings", TRAINED_ON.values(), ids=TRAINED_ON)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("grid", [True, False])
+def test_fit_and_impute(waves: Array, settings: dict[str, Any], precision: str, grid: bool) -> None:
+    times = None if grid else np.cumsum(np.random.default_rng(0).uniform(0.5, 2, (12, 30)), axis=1)
+    panel = Panel.from_array(waves, times=times)
+    model = GPVAE(small(**settings), epochs=4, precision=precision, device="cuda").fit(panel)
+    result = model.impute(panel, samples=20)
+    assert next(model.model_.parameters()).is_cuda
+    assert np.isfinite(result.mean).all()
+    assert np.array_equal(result.mean[~np.isnan(waves)], waves[~np.isnan(waves)])
+
+
+def test_gpu_and_cpu_agree(waves: Array, tmp_path: Path) -> None:
+    """The same weights, on either device: posterior means within Monte-Carlo error."""
+    GPVAE(small(kernel=Cauchy((2.0, 7.0))), epochs=4, device="cuda").fit(waves).save(tmp_path / "model")
+    waves[3] = np.nan
+    cuda, cpu = (
+        GPVAE.load(tmp_path / "model", device=device).impute(waves, samples=2000) for device in ("cuda", "cpu")
+    )
+    gaps = np.isnan(waves)
+    assert (np.abs(cuda.mean - cpu.mean)[gaps] < 6 * cpu.std[gaps] / np.sqrt(2000)).all()
+    np.testing.assert_allclose(cuda.std[gaps], cpu.std[gaps], rtol=0.15)
+
+
+def test_checkpoint(waves: Array, tmp_path: Path) -> None:
+    file = tmp_path / "run.checkpoint"
+    half = GPVAE(small(), epochs=2, warm_up=0, patience=9, device="cuda").fit(waves, checkpoint=file)
+    whole = GPVAE(small(), epochs=4, warm_up=0, patience=9, device="cuda").fit(waves, checkpoint=file)
+    assert len(half.history_) == 2
+    assert whole.history_[:2] == half.history_
+    assert len(whole.history_) == 4
+    with pytest.raises(TrainingError, match="other data or settings"):
+        GPVAE(small(), seed=1, device="cuda").fit(waves, checkpoint=file)
