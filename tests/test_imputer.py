@@ -346,6 +346,17 @@ def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array
         result.interval(0.9)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [{"epochs": 0}, {"batch_size": 0}, {"window": 1}, {"learning_rate": -1.0}, {"validation": 1.5}, {"warm_up": 2.0}],
+    ids=str,
+)
+def test_settings_that_make_no_sense(setting: dict[str, Any], tiny: GPVAE, waves: Array) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name}=.* makes no sense"):
+        tiny.set_params(**setting).fit(waves)
+
+
 def test_no_observed_value_at_all(tiny: GPVAE) -> None:
     with pytest.raises(DataError, match="no observed value at all"):
         tiny.fit(np.full((2, 5, 3), np.nan))

@@ -10,7 +10,7 @@ from torch.distributions import Bernoulli, MultivariateNormal, Normal, kl_diverg
 from gpvae import distributions, paper
 from gpvae.batches import Batch
 from gpvae.kernels import RBF, Cauchy, Matern, Periodic
-from gpvae.model import LatentModel, Loss, ModelConfig
+from gpvae.model import LatentModel, Loss, ModelConfig, Posterior
 
 SMALL = ModelConfig(
     latent_dim=3, encoder_filters=8, encoder_window=4, encoder_widths=(8,), decoder_widths=(8,), kernel=Cauchy(2.0)
@@ -37,7 +37,7 @@ def model_of(config: ModelConfig = SMALL, features: int = 2) -> LatentModel:
 
 @pytest.mark.parametrize("posterior", ["chain", "diagonal"])
 @pytest.mark.parametrize("grid", [True, False])
-def test_elbo_equals_a_dense_computation(posterior: str, grid: bool) -> None:
+def test_elbo_equals_a_dense_computation(posterior: Posterior, grid: bool) -> None:
     """The same draws, but log p(x|z) from torch.distributions and the KL between dense Gaussians."""
     batch, m = random_batch(grid=grid), 5
     model = model_of(replace(SMALL, posterior=posterior, mc_samples=m, beta=0.7, neighbours=20))
@@ -250,6 +250,8 @@ def test_config_round_trip_and_unknown_names() -> None:
     [
         (lambda: ModelConfig(beta=-1), "beta ≥ 0"),
         (lambda: ModelConfig(mc_samples=0), "mc_samples must be at least 1"),
+        (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1"),
+        (lambda: ModelConfig(posterior="square"), "no 'square' posterior"),  # type: ignore[arg-type]
         (lambda: Cauchy(-1.0), "length_scale must be positive"),
         (lambda: Matern(1.0, nu=3.0), "nu must be 0.5, 1.5 or 2.5"),
         (lambda: Cauchy((1.0, 2.0)) + RBF((1.0, 2.0, 3.0)), "groups of one size"),

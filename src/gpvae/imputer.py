@@ -123,14 +123,13 @@ class GPVAE(BaseEstimator):
         checkpoint: a file that keeps the run, so that an interrupted fit, called again, goes on where it stopped.
         logs: a folder for TensorBoard.
         """
+        self._require_sensible_settings()
         panel = Panel.of(data)
         self._describe(panel)
         fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
         held_out = self._hold_out(panel)
         rows = self._rows(panel, panel.observed & ~held_out, fabric.device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            model = LatentModel(self.model, len(panel.columns)).to(fabric.device)
+        model = self._new_model(len(panel.columns)).to(fabric.device)
         judge = _Judge(model, rows, self._rows(panel, held_out, fabric.device), windows(panel, self.window), self.seed)
 
         def batches(epoch: int) -> Iterator[Batch]:
@@ -139,14 +138,7 @@ class GPVAE(BaseEstimator):
                 yield rows.batch(pieces)
 
         steps = math.ceil(len(judge.pieces) / self.batch_size)
-        epochs = self.epochs or max(EPOCHS_AT_LEAST, math.ceil(STEPS_AT_LEAST / steps))
-        config = TrainingConfig(
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            warm_up=round(self.warm_up * epochs),
-            patience=self.patience or math.ceil(epochs / 5),
-            seed=self.seed,
-        )
+        config = self._training_config(steps)
         with progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(
                 model,
@@ -250,6 +242,36 @@ class GPVAE(BaseEstimator):
         imputer.model_ = model.to(fabric_for(device, imputer.precision).device).eval()
         return imputer
 
+    def _require_sensible_settings(self) -> None:
+        sensible = {
+            "epochs": self.epochs is None or self.epochs >= 1,
+            "batch_size": self.batch_size >= 1,
+            "learning_rate": 0 < self.learning_rate < math.inf,
+            "window": self.window >= 2,
+            "warm_up": 0 <= self.warm_up <= 1,
+            "validation": 0 <= self.validation < 1,
+            "patience": self.patience is None or self.patience >= 1,
+        }
+        for name, fine in sensible.items():
+            if not fine:
+                raise ValueError(f"{name}={getattr(self, name)!r} makes no sense")
+
+    def _new_model(self, features: int) -> LatentModel:
+        """Fresh weights from the seed; PyTorch draws them from its global CPU generator, which is put back."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            return LatentModel(self.model, features)
+
+    def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
+        epochs = self.epochs or max(EPOCHS_AT_LEAST, math.ceil(STEPS_AT_LEAST / steps_per_epoch))
+        return TrainingConfig(
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            warm_up=round(self.warm_up * epochs),
+            patience=self.patience or math.ceil(epochs / 5),
+            seed=self.seed,
+        )
+
     def _describe(self, panel: Panel) -> None:
         """Learn what there is to know of the data before training."""
         if not panel.observed.any():
@@ -286,7 +308,7 @@ class GPVAE(BaseEstimator):
     def _hold_out(self, panel: Panel) -> Bools:
         if round(self.validation * panel.observed.sum()) < 1:
             return np.zeros(panel.values.shape, dtype=bool)
-        return missingness.random(panel, self.validation, self.seed)
+        return missingness.random(panel, self.validation, [self.seed, 1])
 
     def _rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
         return Rows.of(

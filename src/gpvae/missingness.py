@@ -1,11 +1,13 @@
 """Ways to remove values."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpvae.panel import Bools, DataError, Panel
 
 
-def random(panel: Panel, rate: float, seed: int) -> Bools:
+def random(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
     """Which observed cells to remove: exactly a share `rate` of them, anywhere. (row, feature)"""
     if not 0 < rate < 1:
         raise DataError(f"the share of cells to hold out must lie between 0 and 1, not {rate}")

@@ -9,7 +9,7 @@ loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the s
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,6 +22,8 @@ from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, chain_kl
 from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
 
+Posterior = Literal["chain", "diagonal"]
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -30,7 +32,7 @@ class ModelConfig:
     latent_dim: int | None = None  # k; None: as many as features, between 8 and 64
     kernel: Kernel = Cauchy(7.0)
     learn_kernel: bool = False
-    posterior: Literal["chain", "diagonal"] = "chain"
+    posterior: Posterior = "chain"
     encoder_filters: int = 128
     encoder_window: int = 25
     encoder_widths: tuple[int, ...] = (128,)
@@ -47,9 +49,13 @@ class ModelConfig:
     jitter: float = 1e-3
 
     def __post_init__(self) -> None:
-        for name in ("mc_samples", "importance_samples", "encoder_filters", "encoder_window", "image_filters"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least_one = ["mc_samples", "importance_samples", "encoder_filters", "encoder_window", "image_filters"]
+        for name in ["latent_dim", "neighbours", *at_least_one]:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.posterior not in get_args(Posterior) or self.likelihood not in get_args(LikelihoodName):
+            raise ValueError(f"there is no {self.posterior!r} posterior, or no {self.likelihood!r} likelihood")
         if self.beta < 0 or self.jitter <= 0:
             raise ValueError(f"beta ≥ 0 and jitter > 0 are needed, not {self.beta} and {self.jitter}")
 
