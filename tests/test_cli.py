@@ -176,6 +176,8 @@ BAD_TABLES = {
         ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
         ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 19 samples, not 5"),
         ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
+        ("impute good.csv -o out.csv --model m --epochs 3", "--epochs and --preset are for a new model"),
+        ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
         ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
         ("evaluate good.csv --hold-out 0", "must lie between 0 and 1"),
@@ -194,18 +196,25 @@ def test_bad_input_is_one_line_that_names_the_culprit(run: Run, words: str, mess
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
 
 
-def test_full_disk_leaves_nothing_behind(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gpvae.files
+@pytest.mark.parametrize("command", ["fit", "impute"])
+def test_full_disk_loses_nothing(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """No room for the result: nothing half written, and the checkpoint of the fit is still there."""
+    words = [command, "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu"]
+    replace = os.replace
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(source: Path, target: Path) -> None:
+        if Path(target).name == "out.csv":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
 
-    monkeypatch.setattr(gpvae.files.os, "replace", full)
-    assert run("fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "1", "--device", "cpu").exit_code == 1
-    result = run("impute", "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr("gpvae.files.os.replace", full)
+        result = run(*words)
     assert result.exit_code == 1
     assert "No space left on device; nothing was changed" in result.output
-    assert [path.name for path in Path().iterdir()] == ["sensors.csv"]
+    assert sorted(path.name for path in Path().iterdir()) == ["out.csv.checkpoint", "sensors.csv"]
+    assert run(*words).exit_code == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["out.csv", "sensors.csv"]
 
 
 def test_notes_are_printed_and_do_not_stop_the_work(run: Run) -> None:
@@ -225,19 +234,23 @@ def test_notes_are_printed_and_do_not_stop_the_work(run: Run) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(sensors: Path) -> None:
     folder = sensors.parent
-    words = [sys.executable, "-m", "gpvae", "fit", "sensors.csv", "-o", "model", "--id", "sensor", "--device", "cpu"]
-    process = subprocess.Popen([*words, "--epochs", "100000"], cwd=folder, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", "gpvae", "fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "60"]
+    words += ["--device", "cpu"]
+    process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True)
     checkpoint = folder / "model.checkpoint"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "the same command goes on from there" in " ".join(complaints.split())
     assert checkpoint.exists()
     assert not (folder / "model").exists()
-    resumed = subprocess.run([*words, "--epochs", "1"], cwd=folder, capture_output=True, text=True, timeout=120)
+    resumed = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
     assert resumed.returncode == 0, resumed.stderr
-    assert (folder / "model" / "gpvae.json").exists()
     assert not checkpoint.exists()
+    words[words.index("model")] = "unbroken"
+    assert subprocess.run(words, cwd=folder, capture_output=True, timeout=120).returncode == 0
+    weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("model", "unbroken")]
+    assert weights[0] == weights[1]

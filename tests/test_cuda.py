@@ -1,5 +1,6 @@
 """The same on a GPU."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from gpvae import GPVAE, ModelConfig, Panel
+from gpvae.imputer import _Judge
 from gpvae.kernels import Cauchy
-from gpvae.training import TrainingError
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 Array = NDArray[Any]
@@ -47,12 +48,21 @@ def test_gpu_and_cpu_agree(waves: Array, tmp_path: Path) -> None:
     np.testing.assert_allclose(cuda.std[gaps], cpu.std[gaps], rtol=0.15)
 
 
-def test_checkpoint(waves: Array, tmp_path: Path) -> None:
-    file = tmp_path / "run.checkpoint"
-    half = GPVAE(small(), epochs=2, warm_up=0, patience=9, device="cuda").fit(waves, checkpoint=file)
-    whole = GPVAE(small(), epochs=4, warm_up=0, patience=9, device="cuda").fit(waves, checkpoint=file)
-    assert len(half.history_) == 2
-    assert whole.history_[:2] == half.history_
-    assert len(whole.history_) == 4
-    with pytest.raises(TrainingError, match="other data or settings"):
-        GPVAE(small(), seed=1, device="cuda").fit(waves, checkpoint=file)
+def test_resumed_fit_equals_an_unbroken_one(waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, score, calls = tmp_path / "run.checkpoint", _Judge.score, 0
+
+    def interrupted(self: _Judge) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            signal.raise_signal(signal.SIGINT)
+        return score(self)
+
+    unbroken = GPVAE(small(), epochs=4, device="cuda").fit(waves)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Judge, "score", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            GPVAE(small(), epochs=4, device="cuda").fit(waves, checkpoint=file)
+    resumed = GPVAE(small(), epochs=4, device="cuda").fit(waves, checkpoint=file)
+    for ours, theirs in zip(resumed.history_, unbroken.history_, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)

@@ -42,7 +42,7 @@ def test_elbo_equals_a_dense_computation(posterior: Posterior, grid: bool) -> No
     batch, m = random_batch(grid=grid), 5
     model = model_of(replace(SMALL, posterior=posterior, mc_samples=m, beta=0.7, neighbours=20))
     loss = model.loss(batch, seeded())
-    chain = model.encode(batch.values, batch.observed)
+    chain = model.encode(batch)
     z = chain.mean + chain.std * torch.randn(m, *chain.mean.shape, generator=seeded())
     assert isinstance(model.likelihood, distributions.Gaussian)
     log_prob = Normal(model.decoder(z), model.likelihood.noise).log_prob(batch.values)
@@ -107,7 +107,7 @@ def test_importance_weighted_bound_with_one_sample_is_the_elbo_on_average() -> N
     model, batch = model_of(replace(SMALL, mc_samples=20_000)), random_batch(time=5)
     with torch.no_grad():
         elbo = model.loss(batch, seeded())
-        posterior = model.encode(batch.values, batch.observed)
+        posterior = model.encode(batch)
         sampled = model._importance_weighted(posterior, batch, seeded(1), 1.0)
     torch.testing.assert_close(sampled.parts["kl"], elbo.parts["kl"], rtol=0.02, atol=0.0)
     torch.testing.assert_close(sampled.total, elbo.total, rtol=0.02, atol=0.0)
@@ -122,12 +122,12 @@ def test_padding_changes_nothing(grid: bool, importance_samples: int) -> None:
     valid = torch.arange(9) < length.unsqueeze(-1)
     inside = valid.unsqueeze(-1)
     padded = Batch(whole.values * inside, whole.observed & inside, whole.times, valid)
-    together = model.encode(padded.values, padded.observed)
+    together = model.encode(padded)
     kl = torch.zeros(())
     for i, n in enumerate(length.tolist()):
         times = whole.times[:n] if grid else whole.times[i : i + 1, :n]
         alone = Batch(whole.values[i : i + 1, :n], whole.observed[i : i + 1, :n], times, valid[i : i + 1, :n])
-        chain = model.encode(alone.values, alone.observed)
+        chain = model.encode(alone)
         torch.testing.assert_close(chain.mean[0], together.mean[i, :n])
         torch.testing.assert_close(chain.std[0], together.std[i, :n])
         torch.testing.assert_close(chain.corr[0], together.corr[i, : n - 1])
@@ -145,11 +145,39 @@ def test_missing_values_enter_as_zeros_and_are_not_scored() -> None:
 
 
 def test_encoder_sees_what_is_observed_only_where_it_should() -> None:
-    values, seen = torch.zeros(1, 5, 2), torch.ones(1, 5, 2, dtype=torch.bool)
+    batch = random_batch()
+    zeros = replace(batch, values=torch.zeros_like(batch.values))
+    fewer = replace(zeros, observed=batch.observed & (torch.arange(2) == 0))
     for see_observed in (True, False):
-        model = model_of(replace(SMALL, see_observed=see_observed))
-        same = torch.equal(model.encode(values, seen).mean, model.encode(values, ~seen).mean)
-        assert same is not see_observed
+        model = model_of(replace(SMALL, see_observed=see_observed, encoder_window=18))
+        assert torch.equal(model.encode(zeros).mean, model.encode(fewer).mean) is not see_observed
+
+
+def test_times_matter_to_encoder_and_prior() -> None:
+    regular, irregular = random_batch(grid=True), random_batch(grid=False)
+    for see_times in (True, False):
+        model = model_of(replace(SMALL, see_times=see_times))
+        assert torch.equal(model.encode(regular).mean, model.encode(irregular).mean) is not see_times
+        first, second = (model.loss(batch, seeded()).parts["kl"] for batch in (regular, irregular))
+        assert not torch.isclose(first, second, rtol=1e-3)
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_where_the_encoder_sees_nothing_the_posterior_is_the_prior(grid: bool) -> None:
+    batch = random_batch(time=20, grid=grid)
+    seen = (torch.arange(20) < 5).view(1, 20, 1) & (torch.arange(4) > 0).view(4, 1, 1)
+    batch = replace(batch, observed=seen.expand(4, 20, 2))
+    model = model_of(replace(SMALL, encoder_window=5))
+    chain, (std, corr) = model.encode(batch), model.prior.marginals(batch.times)
+    blind = ~model.encoder.sees_any(batch.observed.any(-1))
+    assert blind[0].all()
+    assert blind[1:, 7:].all()
+    assert not blind[1:, :5].any()
+    assert (chain.mean[blind] == 0).all()
+    assert (chain.std[blind] == std).all()
+    expected = (model.CORR_LIMIT * corr).expand(4, 19, 3)
+    assert torch.equal(chain.corr[1:, 7:], expected[1:, 7:])
+    assert not torch.isclose(chain.std[1:, :5], std).any()
 
 
 @pytest.mark.parametrize(

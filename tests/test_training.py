@@ -1,5 +1,7 @@
 """The loop: exact resume, interruption, best epoch, errors."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -63,9 +65,9 @@ def interrupted_after(steps: int) -> Callable[[int], Iterator[Tensor]]:
     def source(epoch: int) -> Iterator[Tensor]:
         nonlocal done
         for batch in batches(epoch):
-            if done == steps:
-                raise KeyboardInterrupt
             done += 1
+            if done == steps:
+                signal.raise_signal(signal.SIGINT)  # while the step is prepared: it is finished all the same
             yield batch
 
     return source
@@ -97,6 +99,29 @@ def test_interruption_leaves_the_steps_done_so_far(tmp_path: Path) -> None:
     progression = checkpoint.restore(half, optimizer, {})
     assert (progression.step, progression.epoch, progression.step_in_epoch) == (6, 1, 2)
     assert not torch.equal(half.layer.weight, Toy().layer.weight)
+
+
+def test_second_interrupt_is_heard_at_once_and_the_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def impatient(epoch: int) -> Iterator[Tensor]:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        yield from batches(epoch)
+
+    model = Toy()
+    with pytest.raises(KeyboardInterrupt):
+        run(model, impatient)
+    assert model.warmths == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_training_works_outside_the_main_thread() -> None:
+    done: list[Progression] = []
+    thread = threading.Thread(target=lambda: done.append(run(Toy(), epochs=2)))
+    thread.start()
+    thread.join()
+    assert done[0].epoch == 2
 
 
 def test_a_longer_run_goes_on_from_a_finished_one(tmp_path: Path) -> None:

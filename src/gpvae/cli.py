@@ -1,5 +1,6 @@
 """The command line: parsing and printing."""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ def impute(
     `<name>_upper`: the ends of the interval around each filled value.
     """
     with _one_line_errors():
-        from gpvae import GPVAE
+        from gpvae import GPVAE, DataError
         from gpvae.files import file_kind, require_writable
         from gpvae.imputation import require_samples
 
@@ -119,11 +120,14 @@ def impute(
         require_writable(output, force=force)
         if interval:
             require_samples((1 - interval) / 2, samples)
+        if model and (epochs or preset):
+            raise DataError("--epochs and --preset are for a new model; --model brings one that is trained")
         trained = GPVAE.load(model, device=device.value) if model else None
         table, panel = _read(data, id, time, columns)
         imputer = trained or _fit(_new(epochs, preset, device, seed), panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
         table.write(output, imputation.to_frame(interval=interval or None), force=force)
+        _checkpoint_of(output).unlink(missing_ok=True)
         filled = f"filled {imputation.draws.cells.size:,} cells"
         console.print(f"{filled}, with {interval:.0%} intervals: {output}" if interval else f"{filled}: {output}")
 
@@ -155,6 +159,7 @@ def fit(
         _, panel = _read(data, id, time, columns)
         imputer = _fit(_new(epochs, preset, device, seed), panel, output, logs)
         imputer.save(output, overwrite=force)
+        _checkpoint_of(output).unlink(missing_ok=True)
         console.print(f"model: {output}")
 
 
@@ -213,16 +218,16 @@ def demo(
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from gpvae.panel import DataError
     from gpvae.training import TrainingError
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: complaints.print(f"Note: {message}", markup=False)
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             yield
-    except (DataError, TrainingError, OSError) as error:
+    except (ValueError, TrainingError, OSError) as error:
         complaints.print(f"Error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
 
@@ -234,7 +239,7 @@ def _read(data: Path, id: str | None, time: str | None, columns: list[str] | Non
     chosen = [name for entry in columns for name in _names(entry, table.table.column_names)] if columns else None
     panel = table.panel(id=id, time=time, columns=chosen)
     missing = 1 - panel.observed.mean()
-    clock = getattr(panel.source, "time", None)
+    clock = panel.source.time
     console.print(
         f"{data}: {len(panel):,} series, {len(panel.values):,} steps, {len(panel.columns)} columns, "
         f"{missing:.1%} missing; time: {clock or 'the order of the rows'}",
@@ -261,19 +266,24 @@ def _new(epochs: int | None, preset: Preset | None, device: Device, seed: int) -
 
 
 def _fit(imputer: "GPVAE", panel: "Panel", output: Path, logs: Path | None = None) -> "GPVAE":
-    """Fit with a checkpoint beside the output, which goes when the fit is done."""
-    checkpoint = output.with_name(output.name + ".checkpoint")
+    """Fit with a checkpoint beside the output, to be removed when that is written."""
+    checkpoint = _checkpoint_of(output)
     try:
         imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
         complaints.print(f"\nStopped. {checkpoint} holds what was learned: the same command goes on from there.")
         raise typer.Exit(130) from None
-    checkpoint.unlink(missing_ok=True)
     return imputer
 
 
+def _checkpoint_of(output: Path) -> Path:
+    return output.with_name(output.name + ".checkpoint")
+
+
 def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
-    table = Table(title=what, title_justify="left", caption="in standard deviations of each column; lower is better")
+    table = Table(
+        title=what, title_justify="left", caption="errors in standard deviations of each column: lower is better"
+    )
     table.add_column("")
     for name in ("MAE", "MSE", "CRPS", "NLL", f"in the {level:.0%} interval"):
         table.add_column(name, justify="right")

@@ -29,6 +29,14 @@ class GPPrior(nn.Module):
             factor = neighbour_factor(self._covariance, times.double(), self.neighbours)
         return NeighbourFactor(self.kernel.to_latents(factor.weights).to(dtype))
 
+    def marginals(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Deviation of a step (latent or 1,), and correlation of neighbours (..., time - 1, latent or 1)."""
+        with torch.autocast(times.device.type, enabled=False):
+            variance = self._covariance(times.new_zeros(1)).mT
+            covariance = self._covariance(times.double().diff()).movedim(0, -1)
+        to_latents = self.kernel.to_latents
+        return to_latents(variance).sqrt().squeeze(0).float(), to_latents(covariance / variance).float()
+
     def _covariance(self, lags: Tensor) -> Tensor:
         return self.kernel(lags) + self.jitter * (lags == 0)
 

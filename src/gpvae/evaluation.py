@@ -38,11 +38,11 @@ def evaluate(
 ) -> Evaluation:
     """Fit `imputer` without the `held_out` cells and score what it fills in, beside mean, forward and linear.
 
-    Columns that never change have no standard deviation to count in; their cells are not scored.
+    Columns of which too little is left to see them vary have no standard deviation to count in: they are not scored.
     """
     visible = missingness.hide(panel, held_out)
-    units = Scaling.of(panel, standardise=True)
-    cells = held_out & (units.scale > 0)
+    units = Scaling.of(visible, standardise=True)
+    cells = held_out & units.varies
     if not cells.any():
         raise DataError("no held-out cell lies in a column that varies, so there is nothing to score")
     scores = [_point_score(name, panel, fill(visible), cells, units) for name, fill in BASELINES.items()]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
@@ -25,14 +25,24 @@ from gpvae.batches import Batch, Piece, Rows, median_step, shuffled, whole_serie
 from gpvae.distributions import Gaussian
 from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
-from gpvae.linalg import LOG_2PI, Chain
+from gpvae.linalg import LOG_2PI
 from gpvae.model import LatentModel, ModelConfig
-from gpvae.panel import Bools, DataError, Floats, Panel
-from gpvae.training import Checkpoint, TrainingConfig, epoch_generator, fabric_for, progress_bar, step_generator, train
+from gpvae.panel import Bools, DataError, Floats, FrameSource, Panel
+from gpvae.times import Clock
+from gpvae.training import (
+    Checkpoint,
+    TrainingConfig,
+    TrainingError,
+    epoch_generator,
+    fabric_for,
+    progress_bar,
+    step_generator,
+    train,
+)
 
 FORMAT = 1
 EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
-ROWS_AT_ONCE = 2**16  # time steps × samples that are decoded in one go
+NUMBERS_AT_ONCE = 2**24  # that a layer may make in one go: 64 MB
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,10 @@ class Scaling:
             return cls(np.where(seen, 0.0, np.nan), np.ones(len(seen)))
         shift, scale = np.full(len(seen), np.nan), np.zeros(len(seen))
         shift[seen] = np.nanmean(panel.values[:, seen], axis=0)
-        scale[seen] = np.nanstd(panel.values[:, seen], axis=0)
+        with np.errstate(over="ignore"):
+            scale[seen] = np.nanstd(panel.values[:, seen], axis=0)
+        for name in np.array(panel.columns, dtype=object)[~np.isfinite(scale)]:
+            raise DataError(f"the values of column {name!r} are too large to be scaled")
         return cls(shift, np.where(scale > 1e-12 * np.abs(shift), scale, 0.0))
 
     @property
@@ -57,8 +70,56 @@ class Scaling:
         """Columns of which something was observed."""
         return ~np.isnan(self.shift)
 
+    @property
+    def varies(self) -> Bools:
+        """Columns that a model can learn something about."""
+        return self.scale > 0
+
     def apply(self, values: Floats) -> Floats:
         return (values - self.shift) * np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a model has to know of the data it was fitted on."""
+
+    columns: tuple[str, ...]
+    clock: Clock
+    time_unit: float
+    scaling: Scaling
+
+    @classmethod
+    def of(cls, panel: Panel, *, standardise: bool) -> "Schema":
+        if not panel.observed.any():
+            raise DataError("the data has no observed value at all")
+        scaling = Scaling.of(panel, standardise=standardise)
+        _warn_of(panel.columns, ~scaling.known, "has no observed value: it stays missing")
+        constant = scaling.known & ~scaling.varies
+        _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
+        return cls(panel.columns, panel.clock, median_step(panel), scaling)
+
+    def select(self, panel: Panel) -> Panel:
+        """The panel with these columns, or a reason why not."""
+        lacking = [str(name) for name in self.columns if name not in panel.columns]
+        if lacking:
+            raise DataError(
+                f"the model was fitted on the columns {', '.join(map(str, self.columns))}; "
+                f"the data lacks {', '.join(lacking)}"
+            )
+        if not isinstance(panel.source, FrameSource) and len(panel.columns) != len(self.columns):
+            raise DataError(f"the model was fitted on {len(self.columns)} columns, the data has {len(panel.columns)}")
+        if panel.clock != self.clock and len(panel.time_steps):
+            raise DataError(f"the model was fitted on times given as {self.clock}s, the data has {panel.clock}s")
+        extra = np.array([name not in self.columns for name in panel.columns])
+        _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
+        unknown = ~self.scaling.known
+        _warn_of(self.columns, unknown, "had no observed value when the model was fitted: it stays missing")
+        return panel.select(self.columns)
+
+    def rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
+        """Scaled rows of which only the `observed` cells are used, and of those only the ones in columns that vary."""
+        scaled = self.scaling.apply(panel.values)
+        return Rows.of(panel, scaled, observed & self.scaling.varies, self.time_unit, device)
 
 
 class GPVAE(BaseEstimator):
@@ -125,19 +186,21 @@ class GPVAE(BaseEstimator):
         """
         self._require_sensible_settings()
         panel = Panel.of(data)
-        self._describe(panel)
+        self._require_fitting_values(panel)
+        schema = Schema.of(panel, standardise=self.standardise and self.model.likelihood == "gaussian")
         fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
-        held_out = self._hold_out(panel)
-        rows = self._rows(panel, panel.observed & ~held_out, fabric.device)
+        held_out = self._hold_out(panel, schema)
+        rows = schema.rows(panel, panel.observed & ~held_out, fabric.device)
         model = self._new_model(len(panel.columns)).to(fabric.device)
-        judge = _Judge(model, rows, self._rows(panel, held_out, fabric.device), windows(panel, self.window), self.seed)
+        pieces = windows(panel, self.window)
+        judge = _Judge(model, rows, schema.rows(panel, held_out, fabric.device), pieces, self.seed)
 
         def batches(epoch: int) -> Iterator[Batch]:
             generator = epoch_generator(self.seed, epoch)
-            for pieces in shuffled(windows(panel, self.window, generator), self.batch_size, generator):
-                yield rows.batch(pieces)
+            for some in shuffled(windows(panel, self.window, generator), self.batch_size, generator):
+                yield rows.batch(some)
 
-        steps = math.ceil(len(judge.pieces) / self.batch_size)
+        steps = math.ceil(len(pieces) / self.batch_size)
         config = self._training_config(steps)
         with progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(
@@ -151,8 +214,7 @@ class GPVAE(BaseEstimator):
             )
         if held_out.any():
             judge.set_noise()
-        self.model_ = model.eval()
-        self.history_ = run.history
+        self.model_, self.schema_, self.history_ = model.eval(), schema, run.history
         return self
 
     @torch.no_grad()
@@ -160,8 +222,9 @@ class GPVAE(BaseEstimator):
         """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length."""
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
-        panel = self._check(Panel.of(data))
-        missing = ~panel.observed & self.scaling_.known
+        given = Panel.of(data)
+        panel = self._select(given)
+        missing = ~panel.observed & self.schema_.scaling.known
         place = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
         draws = np.empty((int(missing.sum()), samples), dtype=np.float32)
         mean, square, noise = (np.zeros(len(draws)) for _ in range(3))
@@ -176,27 +239,29 @@ class GPVAE(BaseEstimator):
             noise[cells] += likelihood.variance(decoded)[:, gaps].double().sum(0).cpu().numpy()
         mean /= samples
         std = np.sqrt(np.maximum(square / samples - mean**2, 0) + noise / samples)
-        return self._imputation(panel, missing, mean, std, draws)
+        return self._imputation(given, np.argwhere(missing), mean, std, draws)
 
     @torch.no_grad()
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
-        """Log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
+        """Give log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
 
         `truth` and the result are (row, feature) in the panel's layout and units. The predictive density is the
-        mixture over the samples, which are those that `impute` draws with the same seed.
+        mixture over the samples.
         """
-        panel = self._check(Panel.of(data))
-        if truth.shape != panel.values.shape:
-            raise DataError(f"the truth has shape {truth.shape}, the data {panel.values.shape}")
-        asked = ~panel.observed & ~np.isnan(truth) & self.scaling_.known
-        scaled = torch.from_numpy(np.where(asked, self.scaling_.apply(truth), 0).astype(np.float32))
-        total = np.full(truth.shape, -np.inf)
+        given = Panel.of(data)
+        if truth.shape != given.values.shape:
+            raise DataError(f"the truth has shape {truth.shape}, the data {given.values.shape}")
+        panel, answers = self._select(given), given.with_values(truth).select(self.schema_.columns).values
+        asked = ~panel.observed & ~np.isnan(answers) & self.schema_.scaling.varies
+        scaled = torch.from_numpy(np.where(asked, self.schema_.scaling.apply(answers), 0).astype(np.float32))
+        total = np.full(answers.shape, -np.inf)
         for rows, _, decoded, _ in self._decoded(panel, samples, seed):
             log_prob = self.model_.likelihood.log_prob(decoded, scaled[rows].to(decoded.device)).double()
             total[rows] = np.logaddexp(total[rows], log_prob.logsumexp(0).cpu().numpy())
-        with np.errstate(divide="ignore"):
-            density = total - math.log(samples) - np.log(self.scaling_.scale)
-        return np.where(asked, density, np.nan)
+        scale = np.where(self.schema_.scaling.varies, self.schema_.scaling.scale, 1)
+        density = np.full(truth.shape, np.nan)
+        density[:, self._places(given)] = np.where(asked, total - math.log(samples) - np.log(scale), np.nan)
+        return density
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model into a new folder: weights as safetensors, the rest as JSON."""
@@ -206,12 +271,13 @@ class GPVAE(BaseEstimator):
         description = {
             "format": FORMAT,
             "gpvae": version("gpvae"),
+            "imputer": "GPVAE",
             "settings": settings | {"model": self.model.to_plain()},
-            "columns": list(self.columns_),
-            "clock": self.clock_,
-            "time_unit": self.time_unit_,
-            "shift": [None if np.isnan(x) else x for x in self.scaling_.shift.tolist()],
-            "scale": self.scaling_.scale.tolist(),
+            "columns": list(self.schema_.columns),
+            "clock": self.schema_.clock,
+            "time_unit": self.schema_.time_unit,
+            "shift": [None if np.isnan(x) else x for x in self.schema_.scaling.shift.tolist()],
+            "scale": self.schema_.scaling.scale.tolist(),
             "history": self.history_,
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
         }
@@ -230,16 +296,16 @@ class GPVAE(BaseEstimator):
             settings["model"] = ModelConfig.from_plain(settings["model"])
             settings["device"] = device
             imputer = cls(**settings)
-            imputer.columns_ = tuple(description["columns"])
-            imputer.clock_, imputer.time_unit_ = description["clock"], description["time_unit"]
-            shift = np.array([np.nan if x is None else x for x in description["shift"]], dtype=np.float64)
-            imputer.scaling_ = Scaling(shift, np.array(description["scale"], dtype=np.float64))
-            imputer.history_ = description["history"]
-            model = LatentModel(imputer.model, len(imputer.columns_))
+            schema = _read_schema(description)
+            model = imputer._new_model(len(schema.columns))
             model.load_state_dict(load_tensors(weights))
-        except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            history = list(description["history"])
+            target = fabric_for(device, imputer.precision).device
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            if isinstance(error, TrainingError):
+                raise  # no such device: not the folder's fault
             raise DataError(f"{folder} does not hold a model that this version can read: {error}") from error
-        imputer.model_ = model.to(fabric_for(device, imputer.precision).device).eval()
+        imputer.model_, imputer.schema_, imputer.history_ = model.to(target).eval(), schema, history
         return imputer
 
     def _require_sensible_settings(self) -> None:
@@ -272,47 +338,32 @@ class GPVAE(BaseEstimator):
             seed=self.seed,
         )
 
-    def _describe(self, panel: Panel) -> None:
-        """Learn what there is to know of the data before training."""
-        if not panel.observed.any():
-            raise DataError("the data has no observed value at all")
-        if self.model.likelihood == "bernoulli":
-            _require_unit_range(panel)
-        self.columns_, self.clock_, self.time_unit_ = panel.columns, panel.clock, median_step(panel)
-        self.scaling_ = Scaling.of(panel, standardise=self.standardise and self.model.likelihood == "gaussian")
-        _warn_of(panel.columns, ~self.scaling_.known, "has no observed value: it stays missing")
-        constant = self.scaling_.known & (self.scaling_.scale == 0)
-        _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
-
-    def _check(self, panel: Panel) -> Panel:
-        """The panel with this model's columns, or a reason why not."""
-        check_is_fitted(self)
-        lacking = [str(name) for name in self.columns_ if name not in panel.columns]
-        if lacking:
+    def _require_fitting_values(self, panel: Panel) -> None:
+        outside = (panel.values < 0) | (panel.values > 1)
+        if self.model.likelihood == "bernoulli" and outside.any():
+            row, column = np.argwhere(outside)[0]
             raise DataError(
-                f"the model was fitted on the columns {', '.join(map(str, self.columns_))}; "
-                f"the data lacks {', '.join(lacking)}"
+                f"a Bernoulli likelihood needs values between 0 and 1; column {panel.columns[column]!r} holds "
+                f"{panel.values[row, column]:g} at {panel.source.where(int(row))}"
             )
-        if panel.clock != self.clock_ and len(panel.time_steps):
-            raise DataError(f"the model was fitted on times given as {self.clock_}s, the data has {panel.clock}s")
-        if self.model.likelihood == "bernoulli":
-            _require_unit_range(panel)
-        extra = np.array([name not in self.columns_ for name in panel.columns])
-        _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
-        panel = panel.select(self.columns_)
-        _warn_of(
-            panel.columns, ~self.scaling_.known, "had no observed value when the model was fitted: it stays missing"
-        )
-        return panel
 
-    def _hold_out(self, panel: Panel) -> Bools:
-        if round(self.validation * panel.observed.sum()) < 1:
+    def _select(self, panel: Panel) -> Panel:
+        check_is_fitted(self)
+        selected = self.schema_.select(panel)
+        self._require_fitting_values(selected)
+        return selected
+
+    def _places(self, panel: Panel) -> list[int]:
+        """Where the model's columns stand in a panel."""
+        return [panel.columns.index(name) for name in self.schema_.columns]
+
+    def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
+        """Cells to judge by, in columns that vary."""
+        learnable = panel.observed & schema.scaling.varies
+        if round(self.validation * learnable.sum()) < 1:
             return np.zeros(panel.values.shape, dtype=bool)
-        return missingness.random(panel, self.validation, [self.seed, 1])
-
-    def _rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
-        return Rows.of(
-            panel, self.scaling_.apply(panel.values), observed & self.scaling_.known, self.time_unit_, device
+        return missingness.random(
+            panel.with_values(np.where(learnable, panel.values, np.nan)), self.validation, [self.seed, 1]
         )
 
     def _decoded(
@@ -324,50 +375,51 @@ class GPVAE(BaseEstimator):
         numbers to go on with.
         """
         device = next(self.model_.parameters()).device
-        rows = self._rows(panel, panel.observed, device)
-        for number, pieces in enumerate(whole_series(panel, ROWS_AT_ONCE)):
+        rows = self.schema_.rows(panel, panel.observed, device)
+        at_once = _rows_at_once(self.model_)
+        for number, pieces in enumerate(whole_series(panel, at_once)):
             generator = step_generator(seed, number, device)
             batch = rows.batch(pieces)
-            posterior = self.model_.encode(batch.values, batch.observed)
-            at_once = max(1, ROWS_AT_ONCE // batch.valid.numel())
+            posterior = self.model_.encode(batch)
             places = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
-            gaps = ~batch.observed.all(-1)
-            wanted = batch.valid & gaps
-            places = places[gaps[batch.valid].cpu().numpy()]
-            for first in range(0, samples, at_once):
-                chosen = slice(first, min(first + at_once, samples))
-                z = _sample(self.model_, posterior, batch, chosen.stop - first, generator)
-                yield places, chosen, self.model_.decode(z[:, wanted]), generator
+            gaps = ~panel.observed[places].all(axis=-1)
+            wanted = batch.valid.clone()
+            wanted[batch.valid] = torch.from_numpy(gaps).to(device)
+            step = max(1, at_once // batch.valid.numel())
+            for first in range(0, samples, step):
+                chosen = slice(first, min(first + step, samples))
+                z = posterior.sample(_normal((chosen.stop - first, *posterior.mean.shape), generator))
+                yield places[gaps], chosen, self.model_.decode(z[:, wanted]), generator
 
     def _imputation(
-        self, panel: Panel, missing: Bools, mean: Floats, std: Floats, draws: NDArray[np.float32]
+        self, panel: Panel, cells: NDArray[np.intp], mean: Floats, std: Floats, draws: NDArray[np.float32]
     ) -> Imputation:
-        cells = np.flatnonzero(missing)
-        scaled = Draws(draws, cells, self.scaling_.shift, self.scaling_.scale)
+        """Results for `cells` (cell, (row, model's column)) in the layout of the panel that was given."""
+        places, width = np.array(self._places(panel)), len(panel.columns)
+        shift, scale = np.full(width, np.nan), np.full(width, np.nan)
+        shift[places], scale[places] = self.schema_.scaling.shift, self.schema_.scaling.scale
+        columns = places[cells[:, 1]]
+        scaled = Draws(draws, cells[:, 0] * width + columns, shift, scale)
         mean_rows, std_rows = panel.values.copy(), np.where(panel.observed, 0.0, np.nan)
-        mean_rows.flat[cells] = scaled.unscale(mean)
-        std_rows.flat[cells] = std * self.scaling_.scale[cells % len(panel.columns)]
+        mean_rows.flat[scaled.cells] = scaled.unscale(mean)
+        std_rows.flat[scaled.cells] = std * scale[columns]
         return Imputation(panel, mean_rows, std_rows, scaled)
 
     def _fingerprint(self, panel: Panel) -> str:
-        """Of the settings and the data that decide how training goes; not of how long it goes on."""
-        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("epochs", "device", "verbose")}
+        """Of the settings and the data that decide how training goes."""
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("device", "verbose")}
         digest = hashlib.sha256(json.dumps(settings | {"model": self.model.to_plain()}).encode())
         for array in (panel.values, panel.times, panel.lengths):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
-def _sample(model: LatentModel, posterior: Chain, batch: Batch, samples: int, generator: torch.Generator) -> Tensor:
-    """Latent paths (sample, batch, time, latent): of the posterior, or of the prior where nothing was observed."""
-    shape = (samples, *posterior.mean.shape)
-    noise = torch.randn(shape, generator=generator, device=posterior.mean.device)
-    z = posterior.sample(noise)
-    empty = ~batch.observed.any(-1).any(-1)
-    if empty.any():
-        times = batch.times if batch.times.ndim == 1 else batch.times[empty]
-        z[:, empty] = model.prior.factor(times).sample(noise[:, empty])
-    return z
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def _rows_at_once(model: LatentModel) -> int:
+    return max(1, NUMBERS_AT_ONCE // model.widest)
 
 
 @dataclass(frozen=True)
@@ -380,7 +432,7 @@ class _Judge:
     pieces: list[Piece]
     seed: int
 
-    SAMPLES = 8
+    SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
     LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
     PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
 
@@ -392,14 +444,14 @@ class _Judge:
         would stop while predictions still get better.
         """
         if self._noise_is_learned:
-            feature, error, _ = self._errors()
+            feature, error, _ = self._errors(self.SAMPLES)
             count = np.bincount(feature)
             squares = np.bincount(feature, error**2)
             used = count > 0
             per_cell = 0.5 * (LOG_2PI + 1 + np.log(np.maximum(squares[used] / count[used], 1e-12)))
             return float((per_cell * count[used]).sum() / count.sum())
         total, cells = 0.0, 0
-        for decoded, values, asked in self._predictions():
+        for decoded, values, asked in self._predictions(self.SAMPLES):
             log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
             total, cells = total - float(log_prob[asked].sum()), cells + int(asked.sum())
         return total / cells
@@ -415,7 +467,7 @@ class _Judge:
         if not self._noise_is_learned:
             return
         assert isinstance(self.model.likelihood, Gaussian)
-        feature, error, variance = self._errors()
+        feature, error, variance = self._errors(8 * self.SAMPLES)
         needed = (error / self.DEVIATIONS) ** 2 - variance
         noise = self.model.likelihood.noise.cpu().numpy().astype(np.float64)
         for j in np.unique(feature):
@@ -430,41 +482,39 @@ class _Judge:
     def _noise_is_learned(self) -> bool:
         return isinstance(self.model.likelihood, Gaussian) and self.model.config.noise is None
 
-    def _errors(self) -> tuple[NDArray[np.int64], Floats, Floats]:
+    def _errors(self, samples: int) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Of every held-out cell: its feature, x - E decoded, and Var decoded."""
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        for decoded, values, asked in self._predictions():
+        for decoded, values, asked in self._predictions(samples):
             parts.append((asked.nonzero()[:, -1], (values - decoded.mean(0))[asked], decoded.var(0)[asked]))
         feature, error, variance = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
         return feature, error.astype(np.float64), variance.astype(np.float64)
 
-    def _predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(sample, batch, time, feature), and the held-out values and where they are."""
+    def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For the rows with held-out cells: decoded (sample, row, feature), the values, and which are held out."""
         longest = max(piece.length for piece in self.pieces)
-        size = max(1, ROWS_AT_ONCE // (longest * self.SAMPLES))
+        size = max(1, _rows_at_once(self.model) // (longest * samples))
         for first in range(0, len(self.pieces), size):
             pieces = self.pieces[first : first + size]
-            seen, held = self.rows.batch(pieces), self.answers.batch(pieces)
-            posterior = self.model.encode(seen.values, seen.observed)
+            posterior, held = self.model.encode(self.rows.batch(pieces)), self.answers.batch(pieces)
             generator = step_generator(self.seed, first, posterior.mean.device)
-            shape = (self.SAMPLES, *posterior.mean.shape)
-            noise = torch.randn(shape, generator=generator, device=posterior.mean.device)
-            yield self.model.decode(posterior.sample_marginals(noise)), held.values, held.observed
-
-
-def _require_unit_range(panel: Panel) -> None:
-    outside = (panel.values < 0) | (panel.values > 1)
-    if outside.any():
-        row, column = np.argwhere(outside)[0]
-        raise DataError(
-            f"a Bernoulli likelihood needs values between 0 and 1; column {panel.columns[column]!r} holds "
-            f"{panel.values[row, column]:g} at {panel.source.where(int(row))}"
-        )
+            z = posterior.sample_marginals(_normal((samples, *posterior.mean.shape), generator))
+            asked = held.observed.any(-1)
+            yield self.model.decode(z[:, asked]), held.values[asked], held.observed[asked]
 
 
 def _warn_of(columns: tuple[str, ...], which: NDArray[np.bool_], what: str) -> None:
     for name in np.array(columns, dtype=object)[which]:
         warnings.warn(f"column {name!r} {what}", stacklevel=4)
+
+
+def _read_schema(description: dict[str, Any]) -> Schema:
+    columns, clock, unit = tuple(description["columns"]), description["clock"], float(description["time_unit"])
+    shift = np.array([np.nan if x is None else x for x in description["shift"]], dtype=np.float64)
+    scale = np.array(description["scale"], dtype=np.float64)
+    if shift.shape != (len(columns),) or scale.shape != shift.shape or clock not in get_args(Clock) or not unit > 0:
+        raise ValueError("its columns, scales and times do not fit together")
+    return Schema(columns, clock, unit, Scaling(shift, scale))
 
 
 def require_model_folder(folder: Path, *, overwrite: bool) -> None:

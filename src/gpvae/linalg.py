@@ -113,16 +113,6 @@ class NeighbourFactor:
         """Log p(z_t | z_{t-1..t-p}), step by step."""
         return self.weights[..., 0, :].log() - 0.5 * (self.whiten(z) ** 2 + LOG_2PI)
 
-    def sample(self, noise: Tensor) -> Tensor:
-        """A path of the prior: z_t = (ε_t - Σ_{l≥1} u_{t,l} z_{t-l}) / u_{t,0}, one step after another."""
-        u = self.weights
-        path: list[Tensor] = []
-        for t, epsilon in enumerate(noise.unbind(-2)):
-            past = path[: -u.shape[-2] : -1]  # z_{t-1}, z_{t-2}, …, at most p of them
-            pull = sum((u[..., t, steps, :] * z for steps, z in enumerate(past, 1)), torch.zeros_like(epsilon))
-            path.append((epsilon - pull) / u[..., t, 0, :])
-        return torch.stack(path, dim=-2)
-
     def to_dense(self) -> Tensor:
         """U, lower triangular, for tests. (..., latent or 1, time, time)"""
         u = self.weights.movedim(-1, -3)  # (..., latent, time, 1 + p)

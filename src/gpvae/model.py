@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from gpvae import kernels
 from gpvae.batches import Batch
@@ -45,26 +45,27 @@ class ModelConfig:
     mc_samples: int = 1  # M: draws that the bound is averaged over
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
+    see_times: bool = True  # and how long ago the step before was
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
     jitter: float = 1e-3
 
     def __post_init__(self) -> None:
         at_least_one = ["mc_samples", "importance_samples", "encoder_filters", "encoder_window", "image_filters"]
-        for name in ["latent_dim", "neighbours", *at_least_one]:
+        for name in ["latent_dim", *at_least_one]:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if self.posterior not in get_args(Posterior) or self.likelihood not in get_args(LikelihoodName):
             raise ValueError(f"there is no {self.posterior!r} posterior, or no {self.likelihood!r} likelihood")
-        if self.beta < 0 or self.jitter <= 0:
-            raise ValueError(f"beta ≥ 0 and jitter > 0 are needed, not {self.beta} and {self.jitter}")
+        if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
+            raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
     def sized_for(self, features: int) -> "ModelConfig":
         """The same with every size decided."""
         return replace(
             self,
-            latent_dim=self.latent_dim or min(64, max(8, features)),
-            neighbours=self.neighbours or neighbours_for(self.kernel.reach()),
+            latent_dim=min(64, max(8, features)) if self.latent_dim is None else self.latent_dim,
+            neighbours=neighbours_for(self.kernel.reach()) if self.neighbours is None else self.neighbours,
         )
 
     def to_plain(self) -> dict[str, Any]:
@@ -91,6 +92,8 @@ class Loss(NamedTuple):
 
 
 class LatentModel(nn.Module):
+    """The networks, the prior and the likelihood, and the bound that trains them."""
+
     STD_FLOOR = 1e-3
     FIRST_STD = 0.1
     CORR_LIMIT = 1 - 1e-4
@@ -108,6 +111,7 @@ class LatentModel(nn.Module):
         )
         inputs = 2 * features if config.see_observed else features
         self.preprocessor, inputs = self._image_preprocessor(inputs)
+        inputs += config.see_times
         self.encoder = TimeConvolution(
             inputs,
             filters=config.encoder_filters,
@@ -118,15 +122,32 @@ class LatentModel(nn.Module):
         self.decoder = mlp([config.latent_dim, *config.decoder_widths, features])
         self._start_smooth_and_sharp()
 
-    def encode(self, values: Tensor, observed: Tensor) -> Chain:
-        """q(z | x): missing values enter as zeros. (batch, time, feature) → Chain of (batch, time, latent)"""
-        values = values * observed
-        x = stack_channels(values, observed) if self.config.see_observed else values
-        mean, raw_std, raw_corr = self.encoder(self.preprocessor(x)).float().chunk(3, dim=-1)
-        corr = self.CORR_LIMIT * raw_corr[..., :-1, :].tanh()
-        if self.config.posterior == "diagonal":
-            corr = torch.zeros_like(corr)
-        return Chain(mean, self.STD_FLOOR + softplus(raw_std), corr)
+    def encode(self, batch: Batch) -> Chain:
+        """q(z | x), a Chain of (batch, time, latent). Missing values enter as zeros.
+
+        Steps with nothing observed inside the encoder's window get the prior's own deviation and correlation: it has
+        nothing to say there, and was never taught to say so.
+        """
+        values = batch.values * batch.observed
+        x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
+        if self.config.see_times:
+            x = torch.cat([x, _log_steps(batch)], dim=-1)
+        mean, raw_std, raw_corr = self.encoder(x).float().chunk(3, dim=-1)
+        prior_std, prior_corr = self.prior.marginals(batch.times)
+        told = self.encoder.sees_any(batch.observed.any(-1)).unsqueeze(-1)
+        corr = self.CORR_LIMIT * torch.where(told[:, 1:] & told[:, :-1], raw_corr[:, :-1].tanh(), prior_corr)
+        return Chain(
+            mean=mean * told,
+            std=torch.where(told, self.STD_FLOOR + softplus(raw_std), prior_std),
+            corr=torch.zeros_like(corr) if self.config.posterior == "diagonal" else corr,
+        )
+
+    @property
+    def widest(self) -> int:
+        """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
+        config = self.config
+        image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
+        return max(image, self.features, config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
     def decode(self, z: Tensor) -> Tensor:
         """The likelihood's parameter for each value. (..., time, latent) → (..., time, feature)"""
@@ -138,7 +159,7 @@ class LatentModel(nn.Module):
         `warmth` scales β. Raised from 0 to 1 over the first epochs, it lets the decoder find a use for the latent
         series before the prior pulls them to zero.
         """
-        posterior = self.encode(batch.values, batch.observed)
+        posterior = self.encode(batch)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
         return bound(posterior, batch, generator, self.config.beta * warmth)
 
@@ -194,3 +215,9 @@ class LatentModel(nn.Module):
         _, std, corr = head.bias.chunk(3)
         std.fill_(math.log(math.expm1(self.FIRST_STD)))
         corr.copy_(torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2))
+
+
+def _log_steps(batch: Batch) -> Tensor:
+    """log(τ_t - τ_{t-1}), 0 for the first step and on a grid of unit steps. (batch, time, 1)"""
+    steps = batch.times.diff(dim=-1).log().to(batch.values.dtype)
+    return (pad(steps, (1, 0)) * batch.valid).unsqueeze(-1)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import max_pool1d
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
@@ -28,6 +29,11 @@ class TimeConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.convolution(self.pad(x.mT)).relu()
         return self.dense(hidden.mT)
+
+    def sees_any(self, observed: Tensor) -> Tensor:
+        """Whether anything observed (batch, time) lies within the window around each step. (batch, time)"""
+        padded = self.pad(observed.float().unsqueeze(1))
+        return max_pool1d(padded, self.convolution.kernel_size, stride=1).squeeze(1) > 0
 
 
 class ImagePreprocessor(nn.Module):

@@ -21,6 +21,11 @@ Bools = NDArray[np.bool_]
 class Source(Protocol):
     """Where rows came from."""
 
+    @property
+    def time(self) -> str | None:
+        """The name of the column that the times came from."""
+        ...
+
     def restore(self, rows: NDArray[Any]) -> Any:
         """(..., row, feature) in the panel's order → in the source's own shape: an array, or a list of arrays."""
         ...
@@ -101,7 +106,7 @@ class Panel:
             clock, flat_times = "number", np.concatenate([np.arange(n, dtype=np.float64) for n in lengths])
         else:
             clock, flat_times = array_times(_concatenated(times, lengths))
-        values = np.concatenate(series).astype(np.float64)
+        values = np.concatenate(series).astype(np.float64, copy=False)
         panel = cls(
             values=values,
             times=flat_times,
@@ -211,6 +216,8 @@ class Panel:
 class _ArraySource:
     array: NDArray[Any]  # (time, feature) or (series, time, feature)
 
+    time = None
+
     def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
         shaped = rows.reshape(*rows.shape[:-2], *self.array.shape[:-1], rows.shape[-1])
         return _floats_as(shaped, self.array.dtype)
@@ -231,6 +238,8 @@ class _ListSource:
     @property
     def _ends(self) -> NDArray[np.int64]:
         return np.cumsum([len(array) for array in self.arrays])
+
+    time = None
 
     def restore(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
         parts = np.split(rows, self._ends[:-1], axis=-2)

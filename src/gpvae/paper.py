@@ -30,6 +30,7 @@ HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]
         likelihood="bernoulli",
         beta=0.8,
         see_observed=False,
+        see_times=False,
     ),
     epochs=20,
 )
@@ -48,6 +49,7 @@ SPRITES = _settings(  # 8 × 12288, values in [0, 1], used as they are
         noise=1.0,
         beta=0.1,
         see_observed=False,
+        see_times=False,
     ),
     epochs=20,
     standardise=False,
@@ -57,6 +59,7 @@ PHYSIONET = _settings(  # 48 × 35, standardised
     ModelConfig(
         latent_dim=35,
         kernel=Cauchy(7.0),
+        neighbours=47,  # the exact prior
         encoder_filters=128,
         encoder_window=24,
         encoder_widths=(128,),
@@ -65,6 +68,7 @@ PHYSIONET = _settings(  # 48 × 35, standardised
         noise=1.0,
         beta=0.2,
         see_observed=False,
+        see_times=False,
     ),
     epochs=40,
 )

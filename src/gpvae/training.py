@@ -6,10 +6,13 @@ a resumed run therefore needs no random state to take up exactly where it stoppe
 
 import json
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -115,7 +118,7 @@ def train(
     run = Progression()
     if checkpoint and checkpoint.exists():
         run = checkpoint.restore(model, optimizer, best)
-    try:
+    with _interrupts_between_steps() as interrupted:
         while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
             for index, batch in enumerate(batches(run.epoch)):
@@ -132,21 +135,44 @@ def train(
                 run.count_step(loss.total, loss.parts)
                 if report:
                     report(run.epoch, run.step, run.means())
+                if interrupted():
+                    if checkpoint:
+                        checkpoint.save(model, optimizer, best, run)
+                    raise KeyboardInterrupt
             model.eval()
             if run.count_epoch(validate() if validate else None):
                 best = _copy(model)
             fabric.log_dict(run.history[-1], step=run.epoch)
+            for logger in fabric.loggers:
+                logger.save()
             if checkpoint:
                 checkpoint.save(model, optimizer, best, run)
-    except KeyboardInterrupt:
-        if checkpoint:
-            checkpoint.save(model, optimizer, best, run)
-        raise
-    finally:
-        for logger in fabric.loggers:
-            logger.finalize("finished")
     model.load_state_dict(best)
     return run
+
+
+@contextmanager
+def _interrupts_between_steps() -> Iterator[Callable[[], bool]]:
+    """Hold Ctrl-C back until the step is done, so that weights, moments and counts fit together.
+
+    A second one is heard at once. Signals reach the main thread alone; in others there is nothing to hold back.
+    """
+    asked = False
+
+    def hold(signum: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def fabric_for(device: str, precision: str, logs: Path | None = None) -> Fabric:

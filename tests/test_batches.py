@@ -1,0 +1,70 @@
+"""From rows to padded batches."""
+
+import numpy as np
+import torch
+
+from gpvae.batches import Piece, Rows, median_step, shuffled, whole_series, windows
+from gpvae.panel import Panel
+
+
+def rows_of(panel: Panel, unit: float = 1.0) -> Rows:
+    return Rows.of(panel, panel.values, panel.observed, unit, torch.device("cpu"))
+
+
+def ragged() -> Panel:
+    rng = np.random.default_rng(0)
+    values = [np.where(rng.random((n, 2)) < 0.3, np.nan, rng.normal(size=(n, 2))) for n in (5, 1, 8)]
+    return Panel.from_list(values, times=[10 + np.cumsum(rng.uniform(1, 3, n)) for n in (5, 1, 8)])
+
+
+def test_batch_holds_each_series_and_pads_behind_it() -> None:
+    panel = ragged()
+    unit = median_step(panel)
+    batch = rows_of(panel, unit).batch([Piece(0, 5), Piece(5, 1), Piece(8, 4)])
+    assert batch.valid.sum(-1).tolist() == [5, 1, 4]
+    assert int(batch.steps) == 10
+    for i, (start, length) in enumerate([(0, 5), (5, 1), (8, 4)]):
+        values, observed = panel.values[start : start + length], panel.observed[start : start + length]
+        assert np.array_equal(batch.observed[i, :length].numpy(), observed)
+        np.testing.assert_allclose(batch.values[i, :length].numpy(), np.where(observed, values, 0), rtol=1e-6)
+        gaps = np.diff(panel.times[start : start + length]) / unit
+        np.testing.assert_allclose(batch.times[i, :length].diff().numpy(), gaps, rtol=1e-12)
+        assert (batch.times[i, length - 1 :].diff() == 1).all()
+        assert not batch.observed[i, length:].any()
+        assert not batch.values[i, length:].any()
+
+
+def test_even_grid_is_shared_and_counted_in_units() -> None:
+    panel = Panel.from_array(np.zeros((3, 6, 1)), times=100 + 0.5 * np.arange(6))
+    assert median_step(panel) == 0.5
+    assert rows_of(panel, 0.25).batch([Piece(0, 6), Piece(12, 3)]).times.tolist() == [0, 2, 4, 6, 8, 10]
+    bent = Panel.from_array(np.zeros((1, 4, 1)), times=np.array([0.0, 1.0, 2.0, 3.001]))
+    assert rows_of(bent).spacing is None
+
+
+def test_windows_cover_every_row_once_and_their_cuts_move() -> None:
+    panel = Panel.from_list([np.zeros((n, 1)) for n in (3, 100, 64)])
+    cuts = set()
+    for seed in range(20):
+        pieces = windows(panel, 32, np.random.default_rng(seed))
+        covered = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
+        assert np.array_equal(np.sort(covered), np.arange(167))
+        assert max(piece.length for piece in pieces) <= 32
+        cuts.add(pieces[2].start)
+    assert len(cuts) > 5
+    assert windows(panel, 32) == windows(panel, 32)
+    assert windows(panel, 200) == [Piece(0, 3), Piece(3, 100), Piece(103, 64)]
+
+
+def test_shuffled_batches_hold_every_piece_in_an_order_of_their_own() -> None:
+    pieces = [Piece(i, 1) for i in range(10)]
+    batches = list(shuffled(pieces, 4, np.random.default_rng(0)))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    flat = [piece for batch in batches for piece in batch]
+    assert sorted(flat, key=lambda piece: piece.start) == pieces != flat
+
+
+def test_whole_series_respect_the_budget_of_padded_rows() -> None:
+    panel = Panel.from_list([np.zeros((n, 1)) for n in (50, 3, 4, 9, 2)])
+    groups = list(whole_series(panel, 12))
+    assert [[piece.length for piece in group] for group in groups] == [[2, 3, 4], [9], [50]]
