@@ -193,7 +193,16 @@ def test_every_parameter_gets_a_gradient(kernel: Cauchy) -> None:
 
 
 def test_kernel_parameters_stay_put_unless_learned() -> None:
-    assert not any(parameter.requires_grad for parameter in model_of().prior.parameters())
+    fixed = model_of(replace(SMALL, learn_kernel=False))
+    assert not any(parameter.requires_grad for parameter in fixed.prior.parameters())
+
+
+def test_kernel_learns_at_a_pace_of_its_own() -> None:
+    model = model_of()
+    networks, kernel = model.parameter_groups(0.01)
+    assert kernel["lr"] == pytest.approx(0.1)
+    assert len(networks["params"]) + len(kernel["params"]) == len(list(model.parameters()))
+    assert all(parameter.dtype == torch.float64 for parameter in kernel["params"])
 
 
 def test_same_generator_same_loss() -> None:

@@ -211,6 +211,7 @@ class GPVAE(BaseEstimator):
                 validate=judge.score if held_out.any() else None,
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
                 report=report,
+                groups=model.parameter_groups(self.learning_rate),
             )
         if held_out.any():
             judge.set_noise()

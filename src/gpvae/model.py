@@ -31,7 +31,7 @@ class ModelConfig:
 
     latent_dim: int | None = None  # k; None: as many as features, between 8 and 64
     kernel: Kernel = Cauchy(7.0)
-    learn_kernel: bool = False
+    learn_kernel: bool = True  # length scales and variances; a prior that fits has sensible draws where data is far
     posterior: Posterior = "chain"
     encoder_filters: int = 128
     encoder_window: int = 25
@@ -121,6 +121,14 @@ class LatentModel(nn.Module):
         )
         self.decoder = mlp([config.latent_dim, *config.decoder_widths, features])
         self._start_smooth_and_sharp()
+
+    KERNEL_PACE = 10  # a kernel has few parameters, far from where they have to go
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """For the optimiser: the networks, and the kernel at a pace of its own."""
+        networks = [value for name, value in self.named_parameters() if not name.startswith("prior.")]
+        pace = self.KERNEL_PACE * learning_rate
+        return [{"params": networks}, {"params": list(self.prior.parameters()), "lr": pace}]
 
     def encode(self, batch: Batch) -> Chain:
         """q(z | x), a Chain of (batch, time, latent). Missing values enter as zeros.

@@ -107,12 +107,14 @@ def train(
     validate: Callable[[], float] | None = None,
     checkpoint: "Checkpoint | None" = None,
     report: Report | None = None,
+    groups: list[dict[str, Any]] | None = None,
 ) -> Progression:
     """Minimise `model.loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
-    With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
+    With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there. `groups`
+    are Adam's, for parameters that learn at rates of their own.
     """
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=config.learning_rate)
+    optimizer = torch.optim.Adam(groups or [{"params": model.parameters()}], lr=config.learning_rate)
     module, optimizer = fabric.setup(model, optimizer)
     best = _copy(model)
     run = Progression()
