@@ -18,6 +18,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/long_series.py
+	$(BIN)/python benchmarks/tables.py
 
 clean:
 	rm -rf .venv demo dist

@@ -15,6 +15,15 @@ from gpvae.files import whole_or_not_at_all
 ROOT = Path(__file__).parents[1]
 
 
+def _processor() -> str:
+    names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
 def describe() -> dict[str, str]:
     """Commit, date, hardware and versions of this run."""
     commit = subprocess.run(
@@ -29,19 +38,12 @@ def describe() -> dict[str, str]:
     }
 
 
+STARTED_AS = describe()  # what is imported now is what runs, whatever happens to the checkout meanwhile
+
+
 def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """A CSV with the provenance in every row."""
-    source = describe()
     with whole_or_not_at_all(path, force=True) as partial, partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], *source], lineterminator="\n")
+        writer = csv.DictWriter(file, [*rows[0], *STARTED_AS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, **source} for row in rows)
-
-
-def _processor() -> str:
-    names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}"
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+        writer.writerows({**row, **STARTED_AS} for row in rows)

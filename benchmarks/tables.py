@@ -1,8 +1,8 @@
 """How good the default is on real tables: `python benchmarks/tables.py [--seeds 3]` writes results/<table>.csv.
 
 Seattle's weather is one series of 1,461 days and 4 columns; Beijing's air quality, where GPVAE_DATA names a folder that
-has it, 12 stations × 35,064 hours and 11 columns. A tenth of the cells is held out: one by one, as `gpvae evaluate` does,
-or as outages of ten rows.
+has it, 12 stations × 35,064 hours and 11 columns. A tenth of the cells is held out, one by one, as `gpvae evaluate`
+does, or as outages of ten rows.
 """
 
 import argparse
