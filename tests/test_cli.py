@@ -217,6 +217,32 @@ def test_full_disk_loses_nothing(run: Run, sensors: Path, monkeypatch: pytest.Mo
     assert sorted(path.name for path in Path().iterdir()) == ["out.csv", "sensors.csv"]
 
 
+def test_a_bad_date_is_not_passed_over_in_silence(run: Run) -> None:
+    days = ["2024-01-01", "2024-13-45", "2024-01-03", "2024-01-04"]
+    Path("bad.csv").write_text("day,x\n" + "".join(f"{day},{i}\n" for i, day in enumerate(days)) + "2024-01-05,\n")
+    result = run("impute", "bad.csv", "-o", "out.csv", "--epochs", "1", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "Note: not used as the time: the time '2024-13-45' in column 'day', row 2" in result.output
+
+
+def test_model_remembers_which_columns_told_series_and_times(run: Run, sensors: Path) -> None:
+    frame = pd.read_csv(sensors).rename(columns={"when": "moment"}).assign(day=range(56))
+    frame.drop(columns="moment").to_csv("numbered.csv", index=False)
+    options = ["--id", "sensor", "--time", "day", "--epochs", "1", "--device", "cpu"]
+    assert run("fit", "numbered.csv", "-o", "model", *options).exit_code == 0
+    result = run("impute", "numbered.csv", "-o", "out.csv", "--model", "model", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "2 series" in result.output
+    assert "time: day" in result.output
+
+
+def test_name_clash_is_found_before_training(run: Run) -> None:
+    Path("clash.csv").write_text("x,x_lower\n1,2\n,3\n4,5\n")
+    result = run("impute", "clash.csv", "-o", "out.csv", "--epochs", "100000")
+    assert result.exit_code == 1
+    assert "already has a column named 'x_lower'" in result.output
+
+
 def test_notes_are_printed_and_do_not_stop_the_work(run: Run) -> None:
     rows = [f"{t},{t % 7},3," for t in range(40)]
     rows[5], rows[9] = "5,,3,", "9,2,,"

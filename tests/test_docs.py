@@ -34,6 +34,7 @@ def run(command: str) -> None:
 
 
 def test_commands_of_the_readme(quick: Path) -> None:
+    run("gpvae demo")
     commands = [line for block in blocks("console") for line in block.splitlines() if line]
     assert len(commands) >= 4
     for command in commands:

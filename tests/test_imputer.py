@@ -331,6 +331,14 @@ def test_model_fitted_on_other_columns(tiny: GPVAE, waves: Array) -> None:
         tiny.impute(dated)
 
 
+def test_frame_is_read_as_the_one_fitted_on(tiny: GPVAE, waves: Array) -> None:
+    frame = pd.DataFrame(waves.reshape(-1, 3), columns=["a", "b", "c"]).assign(who=np.repeat(range(12), 30))
+    tiny.fit(Panel.from_frame(frame, id="who"))
+    assert len(tiny.impute(frame, samples=2).panel) == 12
+    assert repr(tiny.impute(frame, samples=2)).startswith("Imputation(")
+    assert repr(Panel.of(waves)) == f"Panel(12 series, 360 steps, 3 columns, {np.isnan(waves).mean():.1%} missing)"
+
+
 def test_arrays_must_have_the_width_the_model_knows(tiny: GPVAE, waves: Array) -> None:
     tiny.fit(waves)
     with pytest.raises(DataError, match="fitted on 3 columns, the data has 5"):

@@ -123,7 +123,11 @@ def impute(
         if model and (epochs or preset):
             raise DataError("--epochs and --preset are for a new model; --model brings one that is trained")
         trained = GPVAE.load(model, device=device.value) if model else None
+        if trained:
+            id, time = id or trained.schema_.id, time or trained.schema_.time
         table, panel = _read(data, id, time, columns)
+        if interval:
+            table.require_no_columns([f"{name}{end}" for name in panel.columns for end in ("_lower", "_upper")])
         imputer = trained or _fit(_new(epochs, preset, device, seed), panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
         table.write(output, imputation.to_frame(interval=interval or None), force=force)
@@ -218,18 +222,22 @@ def demo(
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from gpvae.training import TrainingError
-
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: complaints.print(f"Note: {message}", markup=False)
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from gpvae.training import TrainingError
+
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: _note(str(message))
+        try:
             yield
-    except (ValueError, TrainingError, OSError) as error:
-        complaints.print(f"Error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        except (ValueError, TrainingError, OSError) as error:
+            complaints.print(f"Error: {error}", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+
+
+def _note(message: str) -> None:
+    complaints.print(f"Note: {message}", markup=False, soft_wrap=True)
 
 
 def _read(data: Path, id: str | None, time: str | None, columns: list[str] | None) -> "tuple[TableFile, Panel]":
@@ -249,6 +257,9 @@ def _read(data: Path, id: str | None, time: str | None, columns: list[str] | Non
     left = [name for name in table.table.column_names if name not in {*panel.columns, id, clock}]
     if left:
         console.print(f"left as they are: {', '.join(left)}", markup=False, soft_wrap=True)
+    if not clock:
+        for reason in table.almost_times(left):
+            _note(f"not used as the time: {reason}")
     return table, panel
 
 

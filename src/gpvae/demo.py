@@ -26,16 +26,16 @@ class Demo:
 
 def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str = "auto", force: bool = False) -> Demo:
     """Make gaps in the table, fill them, and write both tables and a picture into `folder`."""
+    whole = read_table(weather_file())
     folder.mkdir(parents=True, exist_ok=True)
     table, filled, picture = (folder / name for name in ("weather.csv", "filled.csv", "filled.png"))
     for path in (table, filled, picture):
         require_writable(path, force=force)
-    whole = read_table(weather_file())
     panel = whole.panel()
     cells = _gaps(panel, seed)
-    _write_with_gaps(whole, panel, cells, table, force=force)
     imputer = GPVAE(epochs=epochs, seed=seed, device=device, verbose=True)
     evaluation = evaluate(panel, cells, imputer, seed=seed)
+    _write_with_gaps(whole, panel, cells, table, force=force)
     read_table(table).write(filled, evaluation.imputation.to_frame(interval=0.9), force=force)
     figure = plot_series(evaluation.imputation, rows=_busiest(cells, 120), truth=panel.values)
     with whole_or_not_at_all(picture, force=force) as partial:

@@ -16,13 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gpvae.panel import DataError, Panel
-from gpvae.times import parse_datetimes
+from gpvae.times import column_times, parse_datetimes
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "#n/a"})
 SEPARATORS = ",;\t|"
@@ -51,7 +52,7 @@ def require_writable(path: Path, *, force: bool) -> None:
     if not path.name:
         raise DataError(f"cannot write {path}: that is a place, not a name")
     if path.exists() and not force:
-        raise DataError(f"{path} exists already and is kept; choose another name, or force to replace it")
+        raise DataError(f"{path} exists already and is kept; choose another name, or --force (overwrite=True)")
     if not path.parent.is_dir():
         raise DataError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
@@ -96,6 +97,22 @@ class TableFile:
             return panel if columns else self._without_index(panel)
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from None
+
+    def almost_times(self, names: Sequence[str]) -> list[str]:
+        """Why columns of text that begin with a time are none: the cells at fault, in words."""
+        reasons: list[str] = []
+        for name in names:
+            if pa.types.is_string(self.table[name].type) and _is_time(self.table[name][0].as_py()):
+                try:
+                    column_times(nw.from_native(self.table[name], series_only=True), f"column {name!r}")
+                except DataError as error:
+                    reasons.append(str(error))
+        return reasons
+
+    def require_no_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self.table.column_names:
+                raise DataError(f"{self.path}: the table already has a column named {name!r}; rename it first")
 
     def write(self, path: Path, filled: pa.Table, *, force: bool) -> None:
         """Write `filled`, made from this table, to `path`, as CSV or Parquet by its name."""
@@ -274,6 +291,13 @@ class CsvText:
         digits = max(len(cell.partition(mark)[2]) for cell in present)
         places = 0 if pa.types.is_integer(dtype) else digits + 2
         return lambda value: f"{value:.{places}f}".replace(".", mark)
+
+
+def _is_time(text: str | None) -> bool:
+    try:
+        return text is not None and bool(parse_datetimes([text.strip()], "the cell"))
+    except DataError:
+        return False
 
 
 def _is_gzip(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """What an imputer returns: the filled values, and how sure it is of each."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Draws:
         return self.shift[feature].reshape(trailing) + self.scale[feature].reshape(trailing) * scaled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Imputation:
     """Predictions for the missing values of a panel, in the shape that the data came in.
 
@@ -41,7 +41,10 @@ class Imputation:
     panel: Panel
     mean_rows: Floats  # (row, feature)
     std_rows: Floats  # (row, feature)
-    draws: Draws = field(repr=False)
+    draws: Draws
+
+    def __repr__(self) -> str:
+        return f"Imputation({len(self.draws.cells)} cells filled, {self.draws.count} samples, of {self.panel})"
 
     @property
     def mean(self) -> Any:

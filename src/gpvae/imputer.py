@@ -58,8 +58,8 @@ class Scaling:
         if not standardise:
             return cls(np.where(seen, 0.0, np.nan), np.ones(len(seen)))
         shift, scale = np.full(len(seen), np.nan), np.zeros(len(seen))
-        shift[seen] = np.nanmean(panel.values[:, seen], axis=0)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            shift[seen] = np.nanmean(panel.values[:, seen], axis=0)
             scale[seen] = np.nanstd(panel.values[:, seen], axis=0)
         for name in np.array(panel.columns, dtype=object)[~np.isfinite(scale)]:
             raise DataError(f"the values of column {name!r} are too large to be scaled")
@@ -87,6 +87,8 @@ class Schema:
     clock: Clock
     time_unit: float
     scaling: Scaling
+    id: str | None  # the columns of a frame that told series and times
+    time: str | None
 
     @classmethod
     def of(cls, panel: Panel, *, standardise: bool) -> "Schema":
@@ -96,7 +98,15 @@ class Schema:
         _warn_of(panel.columns, ~scaling.known, "has no observed value: it stays missing")
         constant = scaling.known & ~scaling.varies
         _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
-        return cls(panel.columns, panel.clock, median_step(panel), scaling)
+        return cls(panel.columns, panel.clock, median_step(panel), scaling, panel.source.id, panel.source.time)
+
+    def panel(self, data: Any) -> Panel:
+        """Any data as a panel; in a frame, the columns for id and time are those of the data fitted on, if there."""
+        if isinstance(data, Panel | list | tuple | np.ndarray):
+            return Panel.of(data)
+        names = [str(name) for name in getattr(data, "columns", getattr(data, "column_names", []))]
+        known = {key: name for key, name in (("id", self.id), ("time", self.time)) if name in names}
+        return Panel.from_frame(data, **known)
 
     def select(self, panel: Panel) -> Panel:
         """The panel with these columns, or a reason why not."""
@@ -223,7 +233,8 @@ class GPVAE(BaseEstimator):
         """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length."""
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
-        given = Panel.of(data)
+        check_is_fitted(self)
+        given = self.schema_.panel(data)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         place = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
@@ -249,7 +260,8 @@ class GPVAE(BaseEstimator):
         `truth` and the result are (row, feature) in the panel's layout and units. The predictive density is the
         mixture over the samples.
         """
-        given = Panel.of(data)
+        check_is_fitted(self)
+        given = self.schema_.panel(data)
         if truth.shape != given.values.shape:
             raise DataError(f"the truth has shape {truth.shape}, the data {given.values.shape}")
         panel, answers = self._select(given), given.with_values(truth).select(self.schema_.columns).values
@@ -275,6 +287,8 @@ class GPVAE(BaseEstimator):
             "imputer": "GPVAE",
             "settings": settings | {"model": self.model.to_plain()},
             "columns": list(self.schema_.columns),
+            "id": self.schema_.id,
+            "time": self.schema_.time,
             "clock": self.schema_.clock,
             "time_unit": self.schema_.time_unit,
             "shift": [None if np.isnan(x) else x for x in self.schema_.scaling.shift.tolist()],
@@ -283,7 +297,7 @@ class GPVAE(BaseEstimator):
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
         }
         require_model_folder(Path(folder), overwrite=overwrite)
-        with whole_or_not_at_all(Path(folder), force=overwrite) as partial:
+        with whole_or_not_at_all(Path(folder), force=True) as partial:
             partial.mkdir()
             (partial / "weights.safetensors").write_bytes(weights)
             (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
@@ -349,7 +363,6 @@ class GPVAE(BaseEstimator):
             )
 
     def _select(self, panel: Panel) -> Panel:
-        check_is_fitted(self)
         selected = self.schema_.select(panel)
         self._require_fitting_values(selected)
         return selected
@@ -515,13 +528,15 @@ def _read_schema(description: dict[str, Any]) -> Schema:
     scale = np.array(description["scale"], dtype=np.float64)
     if shift.shape != (len(columns),) or scale.shape != shift.shape or clock not in get_args(Clock) or not unit > 0:
         raise ValueError("its columns, scales and times do not fit together")
-    return Schema(columns, clock, unit, Scaling(shift, scale))
+    return Schema(columns, clock, unit, Scaling(shift, scale), description["id"], description["time"])
 
 
 def require_model_folder(folder: Path, *, overwrite: bool) -> None:
     """A place where a model can be saved: new, or, to overwrite, a model or an empty folder, and nothing else."""
+    if _is_empty_folder(folder):
+        return
     require_writable(folder, force=overwrite)
-    if folder.exists() and not (folder / "gpvae.json").is_file() and not _is_empty_folder(folder):
+    if folder.exists() and not (folder / "gpvae.json").is_file():
         raise DataError(f"{folder} is not a model, so it is not replaced")
 
 

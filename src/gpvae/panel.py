@@ -22,6 +22,11 @@ class Source(Protocol):
     """Where rows came from."""
 
     @property
+    def id(self) -> str | None:
+        """The name of the column that tells the series apart."""
+        ...
+
+    @property
     def time(self) -> str | None:
         """The name of the column that the times came from."""
         ...
@@ -39,7 +44,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Panel:
     """N series, each with its own length and times; `columns` numeric columns; NaN = missing."""
 
@@ -160,6 +165,12 @@ class Panel:
             raise DataError(f"two rows with the same time: {where}{hint if id is None else ''}")
         return panel
 
+    def __repr__(self) -> str:
+        missing = 1 - self.observed.mean()
+        return (
+            f"Panel({len(self)} series, {len(self.values)} steps, {len(self.columns)} columns, {missing:.1%} missing)"
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -216,7 +227,7 @@ class Panel:
 class _ArraySource:
     array: NDArray[Any]  # (time, feature) or (series, time, feature)
 
-    time = None
+    id = time = None
 
     def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
         shaped = rows.reshape(*rows.shape[:-2], *self.array.shape[:-1], rows.shape[-1])
@@ -239,7 +250,7 @@ class _ListSource:
     def _ends(self) -> NDArray[np.int64]:
         return np.cumsum([len(array) for array in self.arrays])
 
-    time = None
+    id = time = None
 
     def restore(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
         parts = np.split(rows, self._ends[:-1], axis=-2)
