@@ -105,6 +105,16 @@ def test_intervals_widen_where_data_is_missing() -> None:
     assert middle.mean() > 1.3 * result.std[single].mean()
 
 
+def test_rare_values_are_not_ruled_out(tiny: GPVAE) -> None:
+    """A column that is zero but for a few showers: the noise covers nine of ten and still leaves room for a shower."""
+    rng = np.random.default_rng(0)
+    data = np.where(rng.random((40, 30, 1)) < 0.04, rng.exponential(5, (40, 30, 1)), 0.0)
+    data = np.concatenate([data, rng.normal(size=(40, 30, 1))], axis=-1)
+    tiny.fit(np.where(rng.random(data.shape) < 0.1, np.nan, data))
+    assert isinstance(tiny.model_.likelihood, Gaussian)
+    assert tiny.model_.likelihood.noise[0] > 0.3
+
+
 def test_unseen_series_of_other_lengths(tiny: GPVAE, waves: Array) -> None:
     tiny.fit(waves)
     long = np.tile(waves[0], (20, 1))

@@ -475,8 +475,9 @@ class _Judge:
         """Make the interval hold as many held-out cells of each feature as it says.
 
         A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
-        of the right-hand side is the noise² for which nine of ten do. (Their mean, the maximum-likelihood estimate,
-        follows the few largest errors: intervals come out too wide for the rest.)
+        of the right-hand side is the noise² for which nine of ten do. The maximum-likelihood estimate, the mean of
+        e² - v, follows the few largest errors, and makes intervals too wide for the rest; but the noise stays above
+        half of it, lest a column that is mostly zeros, such as rain, leave no room for the rest of its values.
         """
         if not self._noise_is_learned:
             return
@@ -484,9 +485,10 @@ class _Judge:
         feature, error, variance = self._errors(8 * self.SAMPLES)
         needed = (error / self.DEVIATIONS) ** 2 - variance
         noise = self.model.likelihood.noise.cpu().numpy().astype(np.float64)
+        likely = error**2 - variance
         for j in np.unique(feature):
             cells = needed[feature == j]
-            found = max(np.quantile(cells, self.LEVEL, method="weibull"), 0)
+            found = max(np.quantile(cells, self.LEVEL, method="weibull"), likely[feature == j].mean() / 4, 0)
             noise[j] = np.sqrt(
                 (self.PRIOR_CELLS * noise[j] ** 2 + len(cells) * found) / (self.PRIOR_CELLS + len(cells))
             )
