@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -344,7 +346,8 @@ def test_model_fitted_on_other_columns(tiny: GPVAE, waves: Array) -> None:
 def test_frame_is_read_as_the_one_fitted_on(tiny: GPVAE, waves: Array) -> None:
     frame = pd.DataFrame(waves.reshape(-1, 3), columns=["a", "b", "c"]).assign(who=np.repeat(range(12), 30))
     tiny.fit(Panel.from_frame(frame, id="who"))
-    assert len(tiny.impute(frame, samples=2).panel) == 12
+    for kind in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        assert len(tiny.impute(kind, samples=2).panel) == 12
     assert repr(tiny.impute(frame, samples=2)).startswith("Imputation(")
     assert repr(Panel.of(waves)) == f"Panel(12 series, 360 steps, 3 columns, {np.isnan(waves).mean():.1%} missing)"
 

@@ -100,14 +100,6 @@ class Schema:
         _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
         return cls(panel.columns, panel.clock, median_step(panel), scaling, panel.source.id, panel.source.time)
 
-    def panel(self, data: Any) -> Panel:
-        """Any data as a panel; in a frame, the columns for id and time are those of the data fitted on, if there."""
-        if isinstance(data, Panel | list | tuple | np.ndarray):
-            return Panel.of(data)
-        names = [str(name) for name in getattr(data, "columns", getattr(data, "column_names", []))]
-        known = {key: name for key, name in (("id", self.id), ("time", self.time)) if name in names}
-        return Panel.from_frame(data, **known)
-
     def select(self, panel: Panel) -> Panel:
         """The panel with these columns, or a reason why not."""
         lacking = [str(name) for name in self.columns if name not in panel.columns]
@@ -234,7 +226,7 @@ class GPVAE(BaseEstimator):
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
         check_is_fitted(self)
-        given = self.schema_.panel(data)
+        given = Panel.of(data, id=self.schema_.id, time=self.schema_.time)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         place = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
@@ -261,7 +253,7 @@ class GPVAE(BaseEstimator):
         mixture over the samples.
         """
         check_is_fitted(self)
-        given = self.schema_.panel(data)
+        given = Panel.of(data, id=self.schema_.id, time=self.schema_.time)
         if truth.shape != given.values.shape:
             raise DataError(f"the truth has shape {truth.shape}, the data {given.values.shape}")
         panel, answers = self._select(given), given.with_values(truth).select(self.schema_.columns).values

@@ -69,15 +69,19 @@ class Panel:
             raise DataError(f"infinite value in column {self.columns[column]!r}, {self.source.where(int(row))}")
 
     @classmethod
-    def of(cls, data: Any) -> "Panel":
-        """A panel as it is; an array (time, feature) or (series, time, feature); a list of arrays; a data frame."""
+    def of(cls, data: Any, *, id: str | None = None, time: str | None = None) -> "Panel":
+        """A panel as it is; an array (time, feature) or (series, time, feature); a list of arrays; a data frame.
+
+        `id` and `time` name the columns of a frame that has them.
+        """
         if isinstance(data, Panel):
             return data
         if isinstance(data, list | tuple):
             return cls.from_list(data)
         if isinstance(data, np.ndarray):
             return cls.from_array(data)
-        return cls.from_frame(data)
+        names = _eager_frame(data).columns
+        return cls.from_frame(data, id=id if id in names else None, time=time if time in names else None)
 
     @classmethod
     def from_array(cls, array: ArrayLike, *, times: ArrayLike | None = None) -> "Panel":
