@@ -17,6 +17,7 @@ ORDER = [
     "files",
     "baselines",
     "batches",
+    "schema",
     "linalg",
     "kernels",
     "distributions",

@@ -16,8 +16,9 @@ from sklearn.base import clone
 
 from gpvae import GPVAE, DataError, ModelConfig, Panel, paper
 from gpvae.distributions import Gaussian
-from gpvae.imputer import Scaling, _Judge
+from gpvae.imputer import _Judge
 from gpvae.kernels import Cauchy
+from gpvae.schema import Scaling
 from gpvae.training import TrainingError
 
 Array = NDArray[Any]

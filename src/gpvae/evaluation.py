@@ -7,8 +7,9 @@ import numpy as np
 
 from gpvae import baselines, metrics, missingness
 from gpvae.imputation import Imputation
-from gpvae.imputer import GPVAE, Scaling
+from gpvae.imputer import GPVAE
 from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.schema import Scaling
 
 BASELINES = {"mean": baselines.mean, "forward": baselines.forward, "linear": baselines.linear}
 
