@@ -3,12 +3,14 @@
 import numpy as np
 import torch
 
-from gpvae.batches import Piece, Rows, median_step, shuffled, whole_series, windows
+from gpvae.batches import Cut, Piece, Rows, median_step, shuffled, whole_series, windows
 from gpvae.panel import Panel
+
+CPU = torch.device("cpu")
 
 
 def rows_of(panel: Panel, unit: float = 1.0) -> Rows:
-    return Rows.of(panel, panel.values, panel.observed, unit, torch.device("cpu"))
+    return Rows.of(panel, panel.values, panel.observed, unit, CPU)
 
 
 def ragged() -> Panel:
@@ -20,8 +22,9 @@ def ragged() -> Panel:
 def test_batch_holds_each_series_and_pads_behind_it() -> None:
     panel = ragged()
     unit = median_step(panel)
-    batch = rows_of(panel, unit).batch([Piece(0, 5), Piece(5, 1), Piece(8, 4)])
-    assert batch.valid.sum(-1).tolist() == [5, 1, 4]
+    batch = rows_of(panel, unit).batch(Cut.of([Piece(0, 5), Piece(5, 1), Piece(8, 4), Piece(0, 0)], CPU))
+    assert batch.valid.sum(-1).tolist() == [5, 1, 4, 0]
+    assert isinstance(batch.times, torch.Tensor)
     assert int(batch.steps) == 10
     for i, (start, length) in enumerate([(0, 5), (5, 1), (8, 4)]):
         values, observed = panel.values[start : start + length], panel.observed[start : start + length]
@@ -37,7 +40,7 @@ def test_batch_holds_each_series_and_pads_behind_it() -> None:
 def test_even_grid_is_shared_and_counted_in_units() -> None:
     panel = Panel.from_array(np.zeros((3, 6, 1)), times=100 + 0.5 * np.arange(6))
     assert median_step(panel) == 0.5
-    assert rows_of(panel, 0.25).batch([Piece(0, 6), Piece(12, 3)]).times.tolist() == [0, 2, 4, 6, 8, 10]
+    assert rows_of(panel, 0.25).batch(Cut.of([Piece(0, 6), Piece(12, 3)], CPU)).times == 2
     bent = Panel.from_array(np.zeros((1, 4, 1)), times=np.array([0.0, 1.0, 2.0, 3.001]))
     assert rows_of(bent).spacing is None
 
@@ -58,10 +61,26 @@ def test_windows_cover_every_row_once_and_their_cuts_move() -> None:
 
 def test_shuffled_batches_hold_every_piece_in_an_order_of_their_own() -> None:
     pieces = [Piece(i, 1) for i in range(10)]
-    batches = list(shuffled(pieces, 4, np.random.default_rng(0)))
-    assert [len(batch) for batch in batches] == [4, 4, 2]
-    flat = [piece for batch in batches for piece in batch]
+    batches = list(shuffled(pieces, 4, np.random.default_rng(0), CPU))
+    assert [len(batch.starts) for batch in batches] == [4, 4, 4]
+    flat = pieces_of(batches)
     assert sorted(flat, key=lambda piece: piece.start) == pieces != flat
+
+
+def test_shuffled_batches_put_like_lengths_together_in_few_shapes() -> None:
+    lengths = np.random.default_rng(0).integers(1, 100, 1000)
+    pieces = [Piece(i, int(length)) for i, length in enumerate(lengths)]
+    batches = list(shuffled(pieces, 16, np.random.default_rng(1), CPU))
+    assert sorted(pieces_of(batches), key=lambda piece: piece.start) == pieces
+    assert all(batch.time >= int(batch.lengths.max()) for batch in batches)
+    assert len({batch.time for batch in batches}) < 25
+    assert lengths.sum() / sum(batch.time * len(batch.starts) for batch in batches) > 0.75
+    assert {batch.time for batch in shuffled([Piece(0, 36)] * 9, 4, np.random.default_rng(0), CPU)} == {36}
+
+
+def pieces_of(cuts: list[Cut]) -> list[Piece]:
+    numbers = [pair for cut in cuts for pair in zip(cut.starts.tolist(), cut.lengths.tolist(), strict=True)]
+    return [Piece(start, length) for start, length in numbers if length]
 
 
 def test_whole_series_respect_the_budget_of_padded_rows() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gpvae import GPVAE, ModelConfig, Panel
 from gpvae.imputer import _Judge
 from gpvae.kernels import Cauchy
+from gpvae.training import RecordedUpdate
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 Array = NDArray[Any]
@@ -66,3 +67,18 @@ def test_resumed_fit_equals_an_unbroken_one(waves: Array, tmp_path: Path, monkey
     resumed = GPVAE(small(), epochs=4, device="cuda").fit(waves, checkpoint=file)
     for ours, theirs in zip(resumed.history_, unbroken.history_, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", TRAINED_ON.values(), ids=TRAINED_ON)
+@pytest.mark.parametrize("grid", [True, False])
+def test_recorded_steps_equal_those_taken_one_by_one(waves: Array, settings: dict[str, Any], grid: bool) -> None:
+    """The same losses, epoch by epoch, whether kernels are replayed or launched from Python."""
+    times = None if grid else np.cumsum(np.random.default_rng(0).uniform(0.5, 2, (12, 30)), axis=1)
+    panel = Panel.from_array(waves, times=times)
+    histories = []
+    for warm_ups in (RecordedUpdate.WARM_UPS, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RecordedUpdate, "WARM_UPS", warm_ups)
+            histories.append(GPVAE(small(**settings), epochs=8, batch_size=4, device="cuda").fit(panel).history_)
+    for replayed, launched in zip(*histories, strict=True):
+        assert replayed == pytest.approx(launched, rel=1e-3)

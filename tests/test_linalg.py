@@ -7,7 +7,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from gpvae.distributions import GPPrior, neighbours_for
 from gpvae.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
-from gpvae.linalg import Chain, NeighbourFactor, chain_kl, linear_recurrence
+from gpvae.linalg import Chain, NeighbourFactor, chain_kl, kl_steps, linear_recurrence, neighbour_factor
 
 KERNELS: list[Kernel] = [
     Cauchy(3.0),
@@ -122,7 +122,7 @@ def test_prior_conditionals_are_exact_at_random_times(kernel: Kernel) -> None:
     times = random_times(2, 12)
     prior = prior_of(kernel, 11)
     factor = prior.factor(times, torch.float64)
-    u, dense = factor.to_dense().expand(2, LATENTS, 12, 12), dense_prior(prior, times)
+    u, dense = factor.to_dense(12).expand(2, LATENTS, 12, 12), dense_prior(prior, times)
     torch.testing.assert_close(u.mT @ u @ dense, torch.eye(12, dtype=torch.float64).expand_as(dense), rtol=0, atol=1e-8)
     z = torch.randn(2, 12, LATENTS, dtype=torch.float64)
     expected = MultivariateNormal(torch.zeros(12, dtype=torch.float64), dense).log_prob(z.mT)
@@ -152,15 +152,33 @@ def test_prior_conditionals_with_few_neighbours(kernel: Kernel) -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 @pytest.mark.parametrize("neighbours", [0, 2, 30])
 def test_even_grid_equals_the_same_times_given_one_by_one(kernel: Kernel, neighbours: int) -> None:
-    grid = torch.arange(10, dtype=torch.float64) * 1.5
+    times = (torch.arange(10, dtype=torch.float64) * 1.5).expand(2, 10)
     prior = prior_of(kernel, neighbours)
-    shared, separate = prior.factor(grid, torch.float64), prior.factor(grid.expand(2, 10), torch.float64)
-    torch.testing.assert_close(shared.weights.expand_as(separate.weights), separate.weights, rtol=1e-7, atol=1e-9)
+    shared, separate = prior.factor(1.5, torch.float64), prior.factor(times, torch.float64)
+    torch.testing.assert_close(shared.by_step(10).expand_as(separate.weights), separate.weights, rtol=1e-7, atol=1e-9)
+    for even, given in zip(prior.marginals(1.5), prior.marginals(times), strict=True):
+        torch.testing.assert_close(even.expand_as(given), given)
+
+
+def test_factor_of_a_grid_is_computed_once_until_the_kernel_changes() -> None:
+    fixed, learned = (
+        prior_of(Cauchy(3.0), 4),
+        GPPrior(LatentKernel(Cauchy(3.0), 2, learned=True), neighbours=4, jitter=JITTER),
+    )
+    first = fixed.factor(1.0)
+    assert fixed.factor(1.0) is first
+    assert not torch.equal(fixed.factor(2.0).weights, first.weights)
+    assert learned.factor(1.0) is not learned.factor(1.0)
+    fixed.load_state_dict(prior_of(Cauchy(5.0), 4).state_dict())
+    assert torch.equal(fixed.factor(1.0).weights, prior_of(Cauchy(5.0), 4).factor(1.0).weights)
+    assert not torch.equal(fixed.factor(1.0).weights, first.weights)
+
+
+def test_covariance_that_is_not_positive_definite_gives_nan_and_no_numbers() -> None:
+    assert neighbour_factor(lambda lags: -torch.ones(1, *lags.shape), 1.0, 3).weights.isnan().all()
 
 
 def test_long_irregular_factor_does_not_depend_on_the_chunk() -> None:
-    from gpvae.linalg import neighbour_factor
-
     times = random_times(1, 50)
     prior = prior_of(Cauchy(3.0), 4)
     whole, cut = (neighbour_factor(prior._covariance, times, 4, chunk=chunk).weights for chunk in (1000, 7))
@@ -172,7 +190,7 @@ def test_default_neighbours_are_as_good_as_said(length_scale: float) -> None:
     """KL from the full GP to its neighbour conditionals: at most 1e-4 nats a step."""
     times = torch.arange(300, dtype=torch.float64)
     prior = prior_of(Cauchy(length_scale), neighbours_for(length_scale))
-    u, k = prior.factor(times, torch.float64).to_dense()[0], dense_prior(prior, times)[0]
+    u, k = prior.factor(1.0, torch.float64).to_dense(300)[0], dense_prior(prior, times)[0]
     kl = 0.5 * (torch.trace(u @ k @ u.mT) - 300 - torch.logdet(k)) - u.diagonal().log().sum()
     assert 0 < kl / 300 < 1e-4
 
@@ -191,18 +209,20 @@ def test_prior_marginals() -> None:
 def test_kl_equals_the_dense_formula_at_random_times(neighbours: int) -> None:
     chain, times = random_chain(2, 40, LATENTS), random_times(2, 40)
     factor = prior_of(Cauchy((2.0, 7.0)), neighbours).factor(times, torch.float64)
-    u = factor.to_dense()
+    u = factor.to_dense(40)
     dense = MultivariateNormal(torch.zeros(40, dtype=torch.float64), precision_matrix=u.mT @ u)
     expected = kl_divergence(MultivariateNormal(chain.mean.mT, chain.covariance()), dense)
-    torch.testing.assert_close(chain_kl(chain, factor).sum(-2), expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(kl_steps(chain, factor).sum(-2), expected, rtol=1e-8, atol=1e-8)
+    total = chain_kl(chain, factor, torch.tensor([40, 40]))
+    torch.testing.assert_close(total, expected.sum(-1), rtol=1e-8, atol=1e-8)
 
 
 def test_kl_of_a_prefix_is_the_sum_over_the_prefix() -> None:
     chain, times = random_chain(2, 12, LATENTS), random_times(2, 12)
     prior = prior_of(Cauchy(3.0), 5)
-    whole = chain_kl(chain, prior.factor(times, torch.float64))
+    whole = kl_steps(chain, prior.factor(times, torch.float64))
     prefix = Chain(chain.mean[:, :7], chain.std[:, :7], chain.corr[:, :6])
-    alone = chain_kl(prefix, prior.factor(times[:, :7], torch.float64))
+    alone = kl_steps(prefix, prior.factor(times[:, :7], torch.float64))
     torch.testing.assert_close(whole[:, :7], alone)
 
 
@@ -211,7 +231,8 @@ def test_kl_of_one_step() -> None:
     factor = prior_of(Cauchy(3.0), 16).factor(times, torch.float64)
     variance = 1 + JITTER
     expected = 0.5 * ((chain.std**2 + chain.mean**2) / variance - 1 + torch.log(variance / chain.std**2))
-    torch.testing.assert_close(chain_kl(chain, factor), expected)
+    torch.testing.assert_close(kl_steps(chain, factor), expected)
+    torch.testing.assert_close(chain_kl(chain, factor, torch.tensor([1, 1])), expected.sum((1, 2)))
 
 
 def test_kl_gradients() -> None:
@@ -220,7 +241,60 @@ def test_kl_gradients() -> None:
         random_times(1, 6), torch.float64
     )
     inputs = [x.clone().requires_grad_() for x in (chain.mean, chain.std, chain.corr, weights.weights)]
-    assert gradcheck(lambda m, s, c, w: chain_kl(Chain(m, s, c), NeighbourFactor(w)), inputs)
+    assert gradcheck(lambda m, s, c, w: kl_steps(Chain(m, s, c), NeighbourFactor(w)), inputs)
+    lengths = torch.tensor([6])
+    assert gradcheck(lambda m, s, c, w: chain_kl(Chain(m, s, c), NeighbourFactor(w), lengths), inputs)
+
+
+@pytest.mark.parametrize("latents", [1, 3])
+@pytest.mark.parametrize("grid", [True, False])
+@pytest.mark.parametrize(("time", "order"), [(1, 4), (4, 0), (5, 4), (6, 9), (23, 4)])
+def test_fast_kl_equals_the_readable_one(time: int, order: int, grid: bool, latents: int) -> None:
+    """Values and all gradients, for series of different length; `latents` have weights of their own or share them."""
+    case = kl_case(3, time, 3, order, grid=grid, weight_latents=latents)
+    lengths = torch.tensor([time, 1, (time + 1) // 2])
+    assert_same_kl(case, lengths, case, rtol=1e-10, atol=1e-10)
+
+
+def kl_case(
+    series: int, time: int, latents: int, order: int, *, grid: bool, weight_latents: int
+) -> tuple[torch.Tensor, ...]:
+    """Mean, deviation, correlation and weights that need gradients; weights are zero where t < l."""
+    chain = random_chain(series, time, latents, seed=time)
+    rows = min(order + 1, time) if grid else time
+    shape = (rows, order + 1, weight_latents) if grid else (series, rows, order + 1, weight_latents)
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(order), dtype=torch.float64)
+    weights[..., 0, :] = 0.3 + weights[..., 0, :].abs()
+    weights = weights * (torch.arange(order + 1) <= torch.arange(rows).unsqueeze(-1)).unsqueeze(-1)
+    return tuple(x.requires_grad_() for x in (chain.mean, chain.std, chain.corr, weights))
+
+
+def assert_same_kl(
+    exact: tuple[torch.Tensor, ...],
+    lengths: torch.Tensor,
+    tested: tuple[torch.Tensor, ...],
+    *,
+    rtol: float,
+    atol: float,
+) -> None:
+    """`chain_kl` of `tested` against `kl_steps` of `exact`, which may have another precision and device."""
+    scale = torch.linspace(0.5, 2, len(lengths), dtype=torch.float64)
+    time = exact[0].shape[-2]
+    valid = (torch.arange(time) < lengths.unsqueeze(-1)).unsqueeze(-1)
+    expected = (kl_steps(Chain(*exact[:3]), NeighbourFactor(exact[3])) * valid).sum((-2, -1))
+    wanted = torch.autograd.grad((expected * scale).sum(), exact, allow_unused=True)
+    found = chain_kl(Chain(*tested[:3]), NeighbourFactor(tested[3]), lengths.to(tested[0].device))
+    got = torch.autograd.grad((found * scale.to(found)).sum(), tested, allow_unused=True)
+    settings = {"rtol": rtol, "check_dtype": False, "check_device": False}
+    torch.testing.assert_close(found, expected, atol=atol, **settings)
+    used = torch.arange(exact[3].shape[-2]) <= torch.arange(exact[3].shape[-3]).unsqueeze(-1)
+    for name, ours, theirs in zip(("mean", "std", "corr", "weights"), got, wanted, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        mask = used.unsqueeze(-1) if name == "weights" else torch.ones(())
+        scale_of = max(1.0, float(theirs.abs().max())) if theirs.numel() else 1.0
+        difference = (ours.cpu().double() - theirs) * mask
+        assert difference.numel() == 0 or float(difference.abs().max()) < atol * scale_of, name
 
 
 def test_chain_gradients() -> None:
@@ -231,8 +305,8 @@ def test_chain_gradients() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
-@pytest.mark.parametrize("times", [random_times(1, 7), torch.arange(7, dtype=torch.float64)], ids=["any", "grid"])
-def test_kl_gradient_with_respect_to_learned_kernel_parameters(kernel: Kernel, times: torch.Tensor) -> None:
+@pytest.mark.parametrize("times", [random_times(1, 7), 1.0], ids=["any", "grid"])
+def test_kl_gradient_with_respect_to_learned_kernel_parameters(kernel: Kernel, times: torch.Tensor | float) -> None:
     prior = GPPrior(LatentKernel(kernel, 2, learned=True), neighbours=3, jitter=JITTER)
     chain = random_chain(1, 7, 2)
     names = [name for name, _ in prior.named_parameters()]
@@ -241,13 +315,13 @@ def test_kl_gradient_with_respect_to_learned_kernel_parameters(kernel: Kernel, t
     def kl(*parameters: torch.Tensor) -> torch.Tensor:
         settings = dict(zip(names, parameters, strict=True))
         factor = torch.func.functional_call(_FactorOf(prior, times), {f"prior.{k}": v for k, v in settings.items()})
-        return chain_kl(chain, NeighbourFactor(factor)).sum()
+        return chain_kl(chain, NeighbourFactor(factor), torch.tensor([7])).sum()
 
     assert gradcheck(kl, values, atol=1e-5)
 
 
 class _FactorOf(torch.nn.Module):
-    def __init__(self, prior: GPPrior, times: torch.Tensor):
+    def __init__(self, prior: GPPrior, times: torch.Tensor | float):
         super().__init__()
         self.prior, self.times = prior, times
 
@@ -257,9 +331,8 @@ class _FactorOf(torch.nn.Module):
 
 def test_free_sign_reaches_what_the_design_measured() -> None:
     """Smallest KL to PhysioNet's prior (T 48, l 7), in nats: 42.9 for diagonal posteriors, 17.1 for signed chains."""
-    times = torch.arange(48, dtype=torch.float64)
     prior = GPPrior(LatentKernel(Cauchy(7.0), 1), neighbours=47, jitter=JITTER)
-    factor = prior.factor(times, torch.float64)
+    factor = prior.factor(1.0, torch.float64)
     diagonal, chain = (_smallest_kl(factor, free_corr) for free_corr in (False, True))
     assert diagonal == pytest.approx(42.9, abs=0.05)
     assert chain == pytest.approx(17.1, abs=0.06)
@@ -274,7 +347,7 @@ def _smallest_kl(factor: NeighbourFactor, free_corr: bool) -> float:
     def kl() -> torch.Tensor:
         optimizer.zero_grad()
         chain = Chain(torch.zeros(48, 1, dtype=torch.float64), raw_std.exp(), raw_corr.tanh())
-        loss = chain_kl(chain, factor).sum()
+        loss = kl_steps(chain, factor).sum()
         loss.backward()
         return loss
 

@@ -21,7 +21,7 @@ class Scored(NamedTuple):
 
 
 class Toy(nn.Module):
-    """Anything with .loss(batch, generator, warmth) can be trained."""
+    """Any loss of (batch, generator, warmth) can be minimised."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ class Toy(nn.Module):
         self.warmths: list[float] = []
         self.spoil: Callable[[Tensor], Tensor] = lambda part: part
 
-    def loss(self, batch: Tensor, generator: Generator, warmth: float) -> Scored:
-        self.warmths.append(warmth)
+    def loss(self, batch: Tensor, generator: Generator, warmth: Tensor) -> Scored:
+        self.warmths.append(float(warmth))
         noise = torch.randn(batch.shape, generator=generator, device=batch.device)
         parts = {"fit": self.layer(batch + noise).square().mean(), "size": self.spoil(self.layer.weight.square().sum())}
         return Scored(parts["fit"] + parts["size"], parts)
@@ -56,7 +56,7 @@ def run(
 ) -> Progression:
     config = TrainingConfig(epochs=epochs, learning_rate=0.05, patience=patience, warm_up=warm_up)
     fabric = fabric_for("cpu", "32-true")
-    return train(model, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint)
+    return train(model, model.loss, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint)
 
 
 def interrupted_after(steps: int) -> Callable[[int], Iterator[Tensor]]:
@@ -152,7 +152,7 @@ def test_loss_that_is_not_finite_stops_with_step_and_part(value: float) -> None:
         return part * value if steps == 6 else part
 
     model.spoil = spoil
-    with pytest.raises(TrainingError, match=rf"the loss is {value} at step 5: size is {value}"):
+    with pytest.raises(TrainingError, match=rf"the loss is not finite at step 5: loss is {value}, size is {value}"):
         run(model)
 
 
@@ -197,7 +197,7 @@ def test_gradients_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
         step(self, closure)
 
     monkeypatch.setattr(torch.optim.Adam, "step", measured)
-    train(model, batches, TrainingConfig(epochs=1, clip_norm=2.0), fabric=fabric_for("cpu", "32-true"))
+    train(model, model.loss, batches, TrainingConfig(epochs=1, clip_norm=2.0), fabric=fabric_for("cpu", "32-true"))
     assert lengths == pytest.approx([2.0] * STEPS, rel=1e-3)
 
 
@@ -213,7 +213,7 @@ def test_bf16_computes_in_bf16_and_keeps_weights_in_float32() -> None:
     model = Toy()
     dtypes: list[torch.dtype] = []
     model.layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
-    train(model, batches, TrainingConfig(epochs=1), fabric=fabric_for("cpu", "bf16-mixed"))
+    train(model, model.loss, batches, TrainingConfig(epochs=1), fabric=fabric_for("cpu", "bf16-mixed"))
     assert set(dtypes) == {torch.bfloat16}
     assert model.layer.weight.dtype == torch.float32
 
@@ -222,7 +222,8 @@ def test_tensorboard_logs_on_request(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     fabric = fabric_for("cpu", "32-true", tmp_path)
-    train(Toy(), batches, TrainingConfig(epochs=3), fabric=fabric)
+    model = Toy()
+    train(model, model.loss, batches, TrainingConfig(epochs=3), fabric=fabric)
     (folder,) = {path.parent for path in tmp_path.rglob("events.out.*")}
     events = EventAccumulator(str(folder)).Reload()
     assert [event.step for event in events.Scalars("fit")] == [1, 2, 3]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,13 +17,18 @@ from gpvae.panel import Bools, Floats, Panel
 class Batch:
     values: Tensor  # (batch, time, feature) scaled; 0 where nothing is observed
     observed: Tensor  # (batch, time, feature) bool
-    times: Tensor  # (time,) where one even grid serves all, else (batch, time); float64, in steps
-    valid: Tensor  # (batch, time) bool; False is padding behind a shorter series
+    times: Tensor | float  # (batch, time) float64, in steps; or the one step of an even grid
+    lengths: Tensor  # (batch,) how many steps there are; behind them is padding
+
+    @property
+    def valid(self) -> Tensor:
+        """Steps that are not padding. (batch, time) bool"""
+        return torch.arange(self.values.shape[-2], device=self.lengths.device) < self.lengths.unsqueeze(-1)
 
     @property
     def steps(self) -> Tensor:
         """How many time steps there are, padding aside."""
-        return self.valid.sum()
+        return self.lengths.sum()
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,25 @@ class Piece:
     length: int
 
 
+class Cut(NamedTuple):
+    """Pieces that make one batch, on the device; pieces of no length fill it up."""
+
+    starts: Tensor  # (batch,)
+    lengths: Tensor  # (batch,)
+    time: int  # steps of the batch, padding included
+
+    @classmethod
+    def of(cls, pieces: list[Piece], device: torch.device) -> "Cut":
+        starts, lengths = torch.tensor([(piece.start, piece.length) for piece in pieces], device=device).unbind(-1)
+        return cls(starts, lengths, max(piece.length for piece in pieces))
+
+
 @dataclass(frozen=True)
 class Rows:
-    """A panel's rows on a device, scaled, ready to be cut into batches."""
+    """A panel's rows on a device, scaled, ready to be cut into batches; behind them an empty one, for padding."""
 
-    values: Tensor  # (row, feature) float32, 0 where missing
-    observed: Tensor  # (row, feature) bool
+    values: Tensor  # (row + 1, feature) float32, 0 where missing
+    observed: Tensor  # (row + 1, feature) bool
     times: Tensor  # (row,) float64, in steps
     spacing: float | None  # the one time step of an even grid
 
@@ -46,33 +65,27 @@ class Rows:
     def of(cls, panel: Panel, scaled: Floats, observed: Bools, time_unit: float, device: torch.device) -> "Rows":
         """`scaled` values of the panel of which only those `observed` are used."""
         times = (panel.times - panel.times[panel.starts][panel.series_of_row]) / time_unit
+        empty = np.zeros((1, scaled.shape[1]))
+        seen = np.append(observed, empty.astype(bool), 0)
         return cls(
-            values=torch.from_numpy(np.where(observed, scaled, 0).astype(np.float32)).to(device),
-            observed=torch.from_numpy(observed).to(device),
+            values=torch.from_numpy(np.where(seen, np.append(scaled, empty, 0), 0).astype(np.float32)).to(device),
+            observed=torch.from_numpy(seen).to(device),
             times=torch.from_numpy(times).to(device),
             spacing=_even_spacing(panel, time_unit),
         )
 
-    def batch(self, pieces: list[Piece]) -> Batch:
-        device = self.values.device
-        longest = max(piece.length for piece in pieces)
-        start = torch.tensor([piece.start for piece in pieces], device=device).unsqueeze(-1)
-        length = torch.tensor([piece.length for piece in pieces], device=device).unsqueeze(-1)
-        step = torch.arange(longest, device=device)
-        valid = step < length
-        row = start + step.minimum(length - 1)
-        return Batch(
-            values=self.values[row] * valid.unsqueeze(-1),
-            observed=self.observed[row] & valid.unsqueeze(-1),
-            times=self._times(row, step - (length - 1)),
-            valid=valid,
-        )
+    def batch(self, cut: Cut) -> Batch:
+        step = torch.arange(cut.time, device=self.values.device)
+        row = cut.starts.unsqueeze(-1) + step
+        row = torch.where(step < cut.lengths.unsqueeze(-1), row, len(self.values) - 1)
+        return Batch(self.values[row], self.observed[row], self.times_of(cut), cut.lengths)
 
-    def _times(self, row: Tensor, beyond: Tensor) -> Tensor:
+    def times_of(self, cut: Cut) -> Tensor | float:
         """Padding goes on in unit steps behind the last row, so that no two times are the same."""
         if self.spacing is not None:
-            return torch.arange(row.shape[-1], device=row.device, dtype=torch.float64) * self.spacing
-        return self.times[row] + beyond.clamp(min=0)
+            return self.spacing
+        step, last = torch.arange(cut.time, device=self.times.device), (cut.lengths - 1).clamp(min=0).unsqueeze(-1)
+        return self.times[cut.starts.unsqueeze(-1) + step.minimum(last)] + (step - last).clamp(min=0)
 
 
 def median_step(panel: Panel) -> float:
@@ -98,10 +111,34 @@ def windows(panel: Panel, size: int, generator: np.random.Generator | None = Non
     return pieces
 
 
-def shuffled(pieces: list[Piece], size: int, generator: np.random.Generator) -> Iterator[list[Piece]]:
-    order: NDArray[np.int64] = generator.permutation(len(pieces))
-    for first in range(0, len(pieces), size):
-        yield [pieces[i] for i in order[first : first + size]]
+PILE = 8  # batches that are sorted by length together
+
+
+def shuffled(pieces: list[Piece], size: int, generator: np.random.Generator, device: torch.device) -> Iterator[Cut]:
+    """Batches of at most `size` pieces in random order, of few different shapes.
+
+    All have the same number of pieces, the last filled up with empty ones. Pieces of like length go together as far as
+    that leaves chance its say: a shuffled pile of a few batches is sorted by bucket, cut, and the batches shuffled
+    again. All numbers go to the device in one copy.
+    """
+    starts, lengths = np.array([(piece.start, piece.length) for piece in pieces], dtype=np.int64).T
+    buckets = np.minimum(_bucket(lengths), lengths.max())
+    count = -(-len(pieces) // size)
+    size = -(-len(pieces) // count)
+    order = generator.permutation(len(pieces))
+    order = order[np.lexsort((buckets[order], np.arange(len(order)) // (PILE * size)))]
+    cuts = np.zeros((2, count * size), dtype=np.int64)
+    cuts[:, : len(order)] = starts[order], lengths[order]
+    times = np.maximum.reduceat(buckets[order], np.arange(0, len(order), size))
+    on_device = torch.from_numpy(cuts).to(device).unflatten(-1, (count, size))
+    for i in generator.permutation(count).tolist():
+        yield Cut(on_device[0, i], on_device[1, i], int(times[i]))
+
+
+def _bucket(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The next larger of 8, 10, 12, 14, 16, 20, … steps: at most a quarter of them is padding."""
+    grain = 2 ** np.maximum(np.ceil(np.log2(lengths)).astype(np.int64) - 3, 1)
+    return -(-lengths // grain) * grain
 
 
 def whole_series(panel: Panel, rows: int) -> Iterator[list[Piece]]:

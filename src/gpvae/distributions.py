@@ -1,7 +1,8 @@
 """The GP prior over latent series, and the likelihoods of observed values."""
 
 import math
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -11,6 +12,9 @@ from gpvae.kernels import LatentKernel
 from gpvae.linalg import LOG_2PI, NeighbourFactor, neighbour_factor
 
 LikelihoodName = Literal["gaussian", "bernoulli"]
+Times = Tensor | float  # (batch, time), or the one step of an even grid; in steps
+T = TypeVar("T")
+KNOWN_AT_MOST = 16
 
 
 class GPPrior(nn.Module):
@@ -23,19 +27,54 @@ class GPPrior(nn.Module):
         super().__init__()
         self.kernel, self.neighbours, self.jitter = kernel, neighbours, jitter
 
-    def factor(self, times: Tensor, dtype: torch.dtype = torch.float32) -> NeighbourFactor:
-        """Neighbour conditionals at `times` (time,) of an even grid, or (batch, time); computed in float64."""
-        with torch.autocast(times.device.type, enabled=False):
-            factor = neighbour_factor(self._covariance, times.double(), self.neighbours)
-        return NeighbourFactor(self.kernel.to_latents(factor.weights).to(dtype))
+        self._known: dict[Any, Any] = {}
 
-    def marginals(self, times: Tensor) -> tuple[Tensor, Tensor]:
-        """Deviation of a step (latent or 1,), and correlation of neighbours (..., time - 1, latent or 1)."""
-        with torch.autocast(times.device.type, enabled=False):
-            variance = self._covariance(times.new_zeros(1)).mT
-            covariance = self._covariance(times.double().diff()).movedim(0, -1)
-        to_latents = self.kernel.to_latents
-        return to_latents(variance).sqrt().squeeze(0).float(), to_latents(covariance / variance).float()
+    def factor(self, times: Times, dtype: torch.dtype = torch.float32) -> NeighbourFactor:
+        """Neighbour conditionals at `times`; computed in float64, on an even grid only once."""
+
+        def compute() -> NeighbourFactor:
+            found = neighbour_factor(self._covariance, times, self.neighbours, device=self._device)
+            return NeighbourFactor(self.kernel.to_latents(found.weights).to(dtype))
+
+        return self._remembered(("factor", times, dtype), compute)
+
+    def marginals(self, times: Times) -> tuple[Tensor, Tensor]:
+        """Deviation of a step (latent or 1,), and correlation of neighbours (..., latent or 1).
+
+        The correlation has a (batch, time - 1) in front where times are not those of an even grid.
+        """
+
+        def compute() -> tuple[Tensor, Tensor]:
+            zero = torch.zeros(1, device=self._device, dtype=torch.float64)
+            lags = times.double().diff() if isinstance(times, Tensor) else zero[0] + times
+            variance = self._covariance(zero).squeeze(-1)  # (group,)
+            correlation = self._covariance(lags).movedim(0, -1) / variance
+            to_latents = self.kernel.to_latents
+            return to_latents(variance).sqrt().float(), to_latents(correlation).float()
+
+        return self._remembered(("marginals", times), compute)
+
+    def _remembered(self, key: tuple[Any, ...], compute: Callable[[], T]) -> T:
+        """What was computed before with the same parameters, for an even grid and a kernel that is not learned.
+
+        (One that is learned changes with every step; on a GPU that replays a recorded step, unseen from here.)
+        """
+        parameters = list(self.kernel.parameters())
+        with torch.autocast(self._device.type, enabled=False):
+            if any(parameter.requires_grad for parameter in parameters) or any(
+                isinstance(part, Tensor) for part in key
+            ):
+                return compute()
+            key = (*key, self._device, *(parameter._version for parameter in parameters))
+            if key not in self._known:
+                if len(self._known) >= KNOWN_AT_MOST:
+                    self._known.clear()
+                self._known[key] = compute()
+            return self._known[key]
+
+    @property
+    def _device(self) -> torch.device:
+        return self.kernel.group.device
 
     def _covariance(self, lags: Tensor) -> Tensor:
         return self.kernel(lags) + self.jitter * (lags == 0)

@@ -20,12 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae import missingness
-from gpvae.batches import Batch, Piece, Rows, shuffled, whole_series, windows
+from gpvae.batches import Cut, Piece, Rows, shuffled, whole_series, windows
 from gpvae.distributions import Gaussian
 from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
 from gpvae.linalg import LOG_2PI
-from gpvae.model import LatentModel, ModelConfig
+from gpvae.model import LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.schema import Scaling, Schema
 from gpvae.times import Clock
@@ -118,16 +118,19 @@ class GPVAE(BaseEstimator):
         pieces = windows(panel, self.window)
         judge = _Judge(model, rows, schema.rows(panel, held_out, fabric.device), pieces, self.seed)
 
-        def batches(epoch: int) -> Iterator[Batch]:
+        def batches(epoch: int) -> Iterator[Cut]:
             generator = epoch_generator(self.seed, epoch)
-            for some in shuffled(windows(panel, self.window, generator), self.batch_size, generator):
-                yield rows.batch(some)
+            return shuffled(windows(panel, self.window, generator), self.batch_size, generator, fabric.device)
+
+        def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
+            return model.loss(rows.batch(cut), generator, warmth)
 
         steps = math.ceil(len(pieces) / self.batch_size)
         config = self._training_config(steps)
         with progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(
                 model,
+                loss,
                 batches,
                 config,
                 fabric=fabric,
@@ -306,13 +309,13 @@ class GPVAE(BaseEstimator):
         at_once = _rows_at_once(self.model_)
         for number, pieces in enumerate(whole_series(panel, at_once)):
             generator = step_generator(seed, number, device)
-            batch = rows.batch(pieces)
+            batch = rows.batch(Cut.of(pieces, device))
             posterior = self.model_.encode(batch)
             places = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
             gaps = ~panel.observed[places].all(axis=-1)
-            wanted = batch.valid.clone()
+            wanted = batch.valid
             wanted[batch.valid] = torch.from_numpy(gaps).to(device)
-            step = max(1, at_once // batch.valid.numel())
+            step = max(1, at_once // wanted.numel())
             for first in range(0, samples, step):
                 chosen = slice(first, min(first + step, samples))
                 z = posterior.sample(_normal((chosen.stop - first, *posterior.mean.shape), generator))
@@ -425,7 +428,8 @@ class _Judge:
         size = max(1, _rows_at_once(self.model) // (longest * samples))
         for first in range(0, len(self.pieces), size):
             pieces = self.pieces[first : first + size]
-            posterior, held = self.model.encode(self.rows.batch(pieces)), self.answers.batch(pieces)
+            cut = Cut.of(pieces, self.rows.values.device)
+            posterior, held = self.model.encode(self.rows.batch(cut)), self.answers.batch(cut)
             generator = step_generator(self.seed, first, posterior.mean.device)
             z = posterior.sample_marginals(_normal((samples, *posterior.mean.shape), generator))
             asked = held.observed.any(-1)

@@ -207,10 +207,12 @@ class LatentKernel(nn.Module):
 
     def forward(self, lags: Tensor) -> Tensor:
         """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
-        flat = lags.reshape(1, lags.numel(), 1).expand(self.groups, -1, 1)
-        covariance = self.kernel(flat, torch.zeros_like(flat), diag=True)
+        flat = lags.reshape(1, lags.numel(), 1)
+        # GPyTorch compares inputs of one shape value by value, and a GPU would have to be waited for: give it two shapes.
+        several = flat.expand(1, 2, 1) if lags.numel() == 1 else flat
+        covariance = self.kernel(several, flat.new_zeros(1, 1, 1), diag=True)
         assert isinstance(covariance, Tensor)
-        return covariance.expand(self.groups, -1).reshape(self.groups, *lags.shape)
+        return covariance.expand(self.groups, -1)[:, : lags.numel()].reshape(self.groups, *lags.shape)
 
     def to_latents(self, per_group: Tensor) -> Tensor:
         """(..., group) → (..., latent), or (..., 1) left to broadcast where all dimensions share one kernel."""

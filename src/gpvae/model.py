@@ -17,9 +17,9 @@ from torch.nn.functional import pad, softplus
 
 from gpvae import kernels
 from gpvae.batches import Batch
-from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, neighbours_for
+from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, Times, neighbours_for
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
-from gpvae.linalg import Chain, chain_kl
+from gpvae.linalg import Chain, NeighbourFactor, chain_kl
 from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
 
 Posterior = Literal["chain", "diagonal"]
@@ -91,6 +91,15 @@ class Loss(NamedTuple):
     parts: dict[str, Tensor]
 
 
+class Ingredients(NamedTuple):
+    """What a batch's loss is made of besides the batch and the weights."""
+
+    prior_std: Tensor  # as `GPPrior.marginals` and `GPPrior.factor` give them
+    prior_corr: Tensor
+    prior_weights: Tensor
+    noise: Tensor  # (M, [K,] batch, time, latent) standard normal
+
+
 class LatentModel(nn.Module):
     """The networks, the prior and the likelihood, and the bound that trains them."""
 
@@ -136,12 +145,14 @@ class LatentModel(nn.Module):
         Steps with nothing observed inside the encoder's window get the prior's own deviation and correlation: it has
         nothing to say there, and was never taught to say so.
         """
+        return self._posterior(batch, *self.prior.marginals(batch.times))
+
+    def _posterior(self, batch: Batch, prior_std: Tensor, prior_corr: Tensor) -> Chain:
         values = batch.values * batch.observed
         x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
         if self.config.see_times:
             x = torch.cat([x, _log_steps(batch)], dim=-1)
-        mean, raw_std, raw_corr = self.encoder(x).float().chunk(3, dim=-1)
-        prior_std, prior_corr = self.prior.marginals(batch.times)
+        mean, raw_std, raw_corr = _at_least_single(self.encoder(x)).chunk(3, dim=-1)
         told = self.encoder.sees_any(batch.observed.any(-1)).unsqueeze(-1)
         corr = self.CORR_LIMIT * torch.where(told[:, 1:] & told[:, :-1], raw_corr[:, :-1].tanh(), prior_corr)
         return Chain(
@@ -159,32 +170,42 @@ class LatentModel(nn.Module):
 
     def decode(self, z: Tensor) -> Tensor:
         """The likelihood's parameter for each value. (..., time, latent) → (..., time, feature)"""
-        return self.decoder(z).float()
+        return _at_least_single(self.decoder(z))
 
-    def loss(self, batch: Batch, generator: Generator, warmth: float = 1.0) -> Loss:
+    def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
         """The negative bound per step: ELBO with the closed-form KL, or the importance-weighted one for K > 1.
 
         `warmth` scales β. Raised from 0 to 1 over the first epochs, it lets the decoder find a use for the latent
         series before the prior pulls them to zero.
         """
-        posterior = self.encode(batch)
-        bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
-        return bound(posterior, batch, generator, self.config.beta * warmth)
+        return self.bound(batch, self.ingredients(batch.times, batch.observed.shape[:2], generator), warmth)
 
-    def _elbo(self, posterior: Chain, batch: Batch, generator: Generator, beta: float) -> Loss:
+    def ingredients(self, times: Times, shape: tuple[int, ...], generator: Generator) -> "Ingredients":
+        """What the loss of a batch of `shape` (batch, time) needs besides the batch."""
+        m, k = self.config.mc_samples, self.config.importance_samples
+        draws = (m,) if k == 1 else (m, k)
+        noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
+        return Ingredients(*self.prior.marginals(times), self.prior.factor(times).weights, noise)
+
+    def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
+        """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
+        posterior = self._posterior(batch, given.prior_std, given.prior_corr)
+        bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
+        return bound(posterior, batch, NeighbourFactor(given.prior_weights), given.noise, self.config.beta * warmth)
+
+    def _elbo(
+        self, posterior: Chain, batch: Batch, prior: NeighbourFactor, noise: Tensor, beta: Tensor | float
+    ) -> Loss:
         """β-ELBO. The decoder works step by step, so draws from the marginals are enough: no recurrence."""
-        z = posterior.sample_marginals(self._noise((self.config.mc_samples,), posterior, generator))
-        nll = -self._log_likelihood(z, batch).mean(0).sum() / batch.steps
-        prior = self.prior.factor(batch.times, posterior.mean.dtype)
-        kl = (chain_kl(posterior, prior).sum(-1) * batch.valid).sum() / batch.steps
+        nll = -self._log_likelihood(posterior.sample_marginals(noise), batch).mean(0).sum() / batch.steps
+        kl = chain_kl(posterior, prior, batch.lengths).sum() / batch.steps
         return Loss(nll + beta * kl, {"nll": nll, "kl": kl})
 
-    def _importance_weighted(self, posterior: Chain, batch: Batch, generator: Generator, beta: float) -> Loss:
+    def _importance_weighted(
+        self, posterior: Chain, batch: Batch, prior: NeighbourFactor, noise: Tensor, beta: Tensor | float
+    ) -> Loss:
         """Log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
-        z = posterior.sample(
-            self._noise((self.config.mc_samples, self.config.importance_samples), posterior, generator)
-        )
-        prior = self.prior.factor(batch.times, posterior.mean.dtype)
+        z = posterior.sample(noise)
         log_ratio = ((posterior.log_prob(z) - prior.log_prob(z)).sum(-1) * batch.valid).sum(-1)  # (M, K, batch)
         log_likelihood = self._log_likelihood(z, batch)
         log_weight = log_likelihood - beta * log_ratio
@@ -197,10 +218,6 @@ class LatentModel(nn.Module):
         """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
         log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
         return (log_prob * batch.observed).sum((-2, -1))
-
-    def _noise(self, samples: tuple[int, ...], like: Chain, generator: Generator) -> Tensor:
-        shape = (*samples, *like.mean.shape)
-        return torch.randn(shape, generator=generator, device=like.mean.device, dtype=like.mean.dtype)
 
     def _image_preprocessor(self, inputs: int) -> tuple[nn.Module, int]:
         shape = self.config.image_shape
@@ -225,7 +242,15 @@ class LatentModel(nn.Module):
         corr.copy_(torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2))
 
 
+def _at_least_single(x: Tensor) -> Tensor:
+    """What autocast made bfloat16 as float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _log_steps(batch: Batch) -> Tensor:
     """log(τ_t - τ_{t-1}), 0 for the first step and on a grid of unit steps. (batch, time, 1)"""
-    steps = batch.times.diff(dim=-1).log().to(batch.values.dtype)
+    if isinstance(batch.times, Tensor):
+        steps = batch.times.diff(dim=-1).log().to(batch.values.dtype)
+    else:
+        steps = batch.values.new_full((len(batch.values), batch.values.shape[1] - 1), math.log(batch.times))
     return (pad(steps, (1, 0)) * batch.valid).unsqueeze(-1)

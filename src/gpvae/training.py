@@ -1,19 +1,23 @@
-"""One visible training loop for anything with `.loss(batch, generator, warmth)`; checkpoints, resume, progress.
+"""One visible training loop for any loss of (batch, generator, warmth); checkpoints, resume, progress.
 
 Every random number of step s comes from a generator seeded by (seed, s), and every epoch's batches from (seed, epoch):
 a resumed run therefore needs no random state to take up exactly where it stopped.
+
+Nothing in an epoch waits for the device. On CUDA a step is recorded once for each shape of batch, as a graph of kernels
+that is then replayed without Python in between.
 """
 
 import json
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -40,8 +44,7 @@ class Scored(Protocol):
     def parts(self) -> dict[str, Tensor]: ...
 
 
-class Trainable(Protocol):
-    def loss(self, batch: Any, generator: Generator, warmth: float) -> Scored: ...
+Loss = Callable[[Any, Generator, Tensor], Scored]  # of a batch, with random numbers and the warmth
 
 
 class TrainingError(RuntimeError):
@@ -72,9 +75,7 @@ class Progression:
     best_epoch: int | None = None
     history: list[Parts] = field(default_factory=list)
 
-    def count_step(self, total: Tensor, parts: dict[str, Tensor]) -> None:
-        for name, value in {"loss": total, **parts}.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
+    def count_step(self) -> None:
         self.step, self.step_in_epoch = self.step + 1, self.step_in_epoch + 1
 
     def means(self) -> Parts:
@@ -100,6 +101,7 @@ class Progression:
 
 def train(
     model: nn.Module,
+    loss: Loss,
     batches: Callable[[int], Iterable[Any]],
     config: TrainingConfig,
     *,
@@ -109,38 +111,38 @@ def train(
     report: Report | None = None,
     groups: list[dict[str, Any]] | None = None,
 ) -> Progression:
-    """Minimise `model.loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
+    """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
-    With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there. `groups`
-    are Adam's, for parameters that learn at rates of their own.
+    A batch is a tensor or a tuple of tensors and numbers. With a checkpoint, the run is kept there after every epoch
+    and when interrupted, and goes on from there. `groups` are Adam's, for parameters that learn at rates of their own.
     """
-    optimizer = torch.optim.Adam(groups or [{"params": model.parameters()}], lr=config.learning_rate)
+    on_cuda = fabric.device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        groups or [{"params": model.parameters()}], lr=config.learning_rate, fused=True, capturable=on_cuda
+    )
     module, optimizer = fabric.setup(model, optimizer)
     best = _copy(model)
     run = Progression()
     if checkpoint and checkpoint.exists():
         run = checkpoint.restore(model, optimizer, best)
+    update = (RecordedUpdate if on_cuda else Update)(module, loss, optimizer, fabric, config, run)
     with _interrupts_between_steps() as interrupted:
         while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
+            update.begin_epoch()
             for index, batch in enumerate(batches(run.epoch)):
                 if index < run.step_in_epoch:
                     continue  # done before the run was interrupted
-                generator = step_generator(config.seed, run.step, fabric.device)
-                with fabric.autocast():
-                    loss = cast(Trainable, model).loss(batch, generator, run.warmth(config))
-                _require_finite(loss, run.step)
-                fabric.backward(loss.total)
-                fabric.clip_gradients(module, optimizer, max_norm=config.clip_norm)
-                optimizer.step()
-                optimizer.zero_grad()
-                run.count_step(loss.total, loss.parts)
+                update(batch)
+                run.count_step()
                 if report:
-                    report(run.epoch, run.step, run.means())
+                    report(run.epoch, run.step, run.history[-1] if run.history else {})
                 if interrupted():
+                    update.add_up()
                     if checkpoint:
                         checkpoint.save(model, optimizer, best, run)
                     raise KeyboardInterrupt
+            update.add_up()
             model.eval()
             if run.count_epoch(validate() if validate else None):
                 best = _copy(model)
@@ -151,6 +153,121 @@ def train(
                 checkpoint.save(model, optimizer, best, run)
     model.load_state_dict(best)
     return run
+
+
+class Update:
+    """One step of training after another; their losses are added up on the device, and looked at when asked for."""
+
+    def __init__(
+        self, module: Any, loss: Loss, optimizer: Any, fabric: Fabric, config: TrainingConfig, run: Progression
+    ):
+        self.module, self.loss, self.optimizer, self.fabric = module, loss, optimizer, fabric
+        self.config, self.run = config, run
+        self.generator = Generator(fabric.device)
+        self.warmth = torch.zeros((), device=fabric.device)
+        self.names = list(run.sums)
+        self.sums = torch.zeros(len(run.sums), dtype=torch.float64, device=fabric.device)
+        self.finite = torch.zeros((), dtype=torch.int64, device=fabric.device)  # steps before the first bad one
+
+    def begin_epoch(self) -> None:
+        self.warmth.fill_(self.run.warmth(self.config))
+        self.sums.copy_(torch.tensor([self.run.sums.get(name, 0.0) for name in self.names], dtype=torch.float64))
+        self.finite.fill_(self.run.step_in_epoch)
+
+    def __call__(self, batch: Any) -> None:
+        self.generator.manual_seed(_step_seed(self.config.seed, self.run.step))
+        self._step(batch)
+
+    def _step(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        with self.fabric.autocast():
+            loss = self.loss(batch, self.generator, self.warmth)
+        self.fabric.backward(loss.total)
+        self.descend()
+        self._count({"loss": loss.total, **loss.parts})
+
+    def descend(self) -> None:
+        clip, optimizer = self.config.clip_norm, self.optimizer
+        self.fabric.clip_gradients(self.module, optimizer, max_norm=clip, error_if_nonfinite=False)
+        optimizer.step()
+
+    @torch.no_grad()
+    def _count(self, losses: dict[str, Tensor]) -> None:
+        if not self.names:
+            self.names = list(losses)
+            self.sums = torch.zeros(len(losses), dtype=torch.float64, device=self.fabric.device)
+        fine = self.sums[0].isfinite()  # behind the first bad step everything is bad
+        self.sums += torch.stack([value.detach() for value in losses.values()]).where(fine, 0.0)
+        self.finite += self.sums[0].isfinite()
+
+    def add_up(self) -> None:
+        """Put the sums into the run; complain if a loss was not finite."""
+        self.run.sums = dict(zip(self.names, self.sums.tolist(), strict=True))
+        if int(self.finite) == self.run.step_in_epoch:
+            return
+        bad = [f"{name} is {total}" for name, total in self.run.sums.items() if not math.isfinite(total)]
+        step = self.run.step - self.run.step_in_epoch + int(self.finite)
+        raise TrainingError(f"the loss is not finite at step {step}: {', '.join(bad)}")
+
+
+class RecordedUpdate(Update):
+    """The same on CUDA: the first few steps with a new shape of batch as ever, then recorded, then replayed."""
+
+    WARM_UPS = 3
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.stream = torch.cuda.Stream(self.fabric.device)
+        self.seen: Counter[Hashable] = Counter()
+        self.recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
+
+    def _step(self, batch: Any) -> None:
+        shape = _shape(batch)
+        if shape not in self.recorded:
+            self.seen[shape] += 1
+            if self.seen[shape] <= self.WARM_UPS:
+                with self._aside():
+                    super()._step(batch)
+                return
+            self.recorded[shape] = self._record(batch)
+        graph, inputs = self.recorded[shape]
+        for place, value in zip(_tensors(inputs), _tensors(batch), strict=True):
+            place.copy_(value)
+        graph.replay()
+
+    def _record(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
+        inputs = _map(torch.clone, batch)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        pool = next((known.pool() for known, _ in self.recorded.values()), None)
+        with torch.cuda.graph(graph, pool=pool, stream=self.stream):
+            super()._step(inputs)
+        return graph, inputs
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """On the stream that is recorded, as CUDA graphs want it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    return [part for part in (batch if isinstance(batch, tuple) else (batch,)) if isinstance(part, Tensor)]
+
+
+def _map(change: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    parts = [change(part) if isinstance(part, Tensor) else part for part in batch]
+    return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
+
+
+def _shape(batch: Any) -> Hashable:
+    """What a recording depends on: the tensors' shapes, and all that is not a tensor."""
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    return tuple((part.shape, part.dtype) if isinstance(part, Tensor) else part for part in parts)
 
 
 @contextmanager
@@ -198,20 +315,15 @@ def _tensorboard(folder: Path) -> TensorBoardLogger:
 
 
 def step_generator(seed: int, step: int, device: torch.device) -> Generator:
-    entropy = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
-    return Generator(device).manual_seed(int(entropy))
+    return Generator(device).manual_seed(_step_seed(seed, step))
+
+
+def _step_seed(seed: int, step: int) -> int:
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.default_rng([seed, epoch])
-
-
-def _require_finite(loss: Scored, step: int) -> None:
-    if torch.isfinite(loss.total):
-        return
-    numbers = {name: part.item() for name, part in loss.parts.items()}
-    bad = [f"{name} is {number}" for name, number in numbers.items() if not math.isfinite(number)]
-    raise TrainingError(f"the loss is {loss.total.item()} at step {step}: {', '.join(bad) or 'its parts are finite'}")
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

@@ -12,30 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from gpvae.linalg import fast
+from gpvae.linalg.fast import lag, linear_recurrence
+
 LOG_2PI = math.log(2 * math.pi)
-
-
-def lag(x: Tensor, steps: int) -> Tensor:
-    """x_{t-steps} at place t, zeros before the start. (..., time, latent)"""
-    return pad(x[..., : x.shape[-2] - steps, :], (0, 0, steps, 0))
-
-
-def linear_recurrence(a: Tensor, b: Tensor) -> Tensor:
-    """y_t = a_t y_{t-1} + b_t with y_{-1} = 0, by odd-even reduction: O(T) work in O(log T) vector operations.
-
-    Two steps make one: y_{t} = a_t a_{t-1} y_{t-2} + (a_t b_{t-1} + b_t). Solve that for the odd t, then fill in the
-    even ones.
-    """
-    time = b.shape[-2]
-    if time == 1:
-        return b
-    a_even, a_odd = a[..., 0::2, :], a[..., 1::2, :]
-    b_even, b_odd = b[..., 0::2, :], b[..., 1::2, :]
-    pairs = time // 2
-    y_odd = linear_recurrence(a_odd * a_even[..., :pairs, :], a_odd * b_even[..., :pairs, :] + b_odd)
-    y_even = a_even * pad(y_odd, (0, 0, 1, 0))[..., : time - pairs, :] + b_even
-    paired = torch.stack([y_even[..., :pairs, :], y_odd], dim=-2).flatten(-3, -2)
-    return paired if time % 2 == 0 else torch.cat([paired, y_even[..., -1:, :]], dim=-2)
 
 
 @dataclass(frozen=True)
@@ -100,59 +80,80 @@ class NeighbourFactor:
     Its precision is UᵀU with U lower banded. Exact for any Gaussian when p ≥ T - 1.
     """
 
-    weights: Tensor  # (..., time, 1 + p, latent or 1)  u_{t,l}; zero where t < l
+    weights: Tensor  # u_{t,l}, zero where t < l. (batch, time, 1 + p, latent or 1);
+    # or, on an even grid, (row, 1 + p, latent or 1): its last row serves all steps from there on
+
+    def by_step(self, time: int) -> Tensor:
+        """A row for each of the first `time` steps. (..., time, 1 + p, latent or 1)"""
+        rows = self.trimmed(time).weights
+        if rows.ndim == 4 or rows.shape[0] == time:
+            return rows
+        return torch.cat([rows, rows[-1:].expand(time - rows.shape[0], -1, -1)])
+
+    def trimmed(self, time: int) -> "NeighbourFactor":
+        """Without rows and lags that a series of `time` steps has no use for."""
+        return NeighbourFactor(self.weights[..., :time, :time, :])
 
     def whiten(self, z: Tensor) -> Tensor:
         """ε_t = Σ_l u_{t,l} z_{t-l}. (..., time, latent)"""
-        whitened = self.weights[..., 0, :] * z
-        for steps in range(1, self.weights.shape[-2]):
-            whitened = whitened + self.weights[..., steps, :] * lag(z, steps)
-        return whitened
+        u = self.by_step(z.shape[-2])
+        return sum((u[..., steps, :] * lag(z, steps) for steps in range(u.shape[-2])), z.new_zeros(()))
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log p(z_t | z_{t-1..t-p}), step by step."""
-        return self.weights[..., 0, :].log() - 0.5 * (self.whiten(z) ** 2 + LOG_2PI)
+        return self.by_step(z.shape[-2])[..., 0, :].log() - 0.5 * (self.whiten(z) ** 2 + LOG_2PI)
 
-    def to_dense(self) -> Tensor:
+    def to_dense(self, time: int) -> Tensor:
         """U, lower triangular, for tests. (..., latent or 1, time, time)"""
-        u = self.weights.movedim(-1, -3)  # (..., latent, time, 1 + p)
+        u = self.by_step(time).movedim(-1, -3)  # (..., latent, time, 1 + p)
         return sum((torch.diag_embed(u[..., steps:, steps], -steps) for steps in range(u.shape[-1])), u.new_zeros(()))
 
 
 def neighbour_factor(
-    covariance: Callable[[Tensor], Tensor], times: Tensor, neighbours: int, *, chunk: int = 4096
+    covariance: Callable[[Tensor], Tensor],
+    times: Tensor | float,
+    neighbours: int,
+    *,
+    device: torch.device | None = None,
+    chunk: int = 4096,
 ) -> NeighbourFactor:
-    """Condition each step of a stationary process on its `neighbours` predecessors.
+    """Condition each step of a stationary process on its `neighbours` predecessors; in float64.
 
-    `covariance` maps time lags (...) to covariances (latent, ...), jitter included at lag 0. `times` is (time,) for
-    an evenly spaced grid, where all rows beyond the first `neighbours` are one row, or (batch, time) for any times.
+    `covariance` maps time lags (...) to covariances (latent, ...), jitter included at lag 0. `times` is the step of an
+    even grid, where all rows beyond the first `neighbours` are one row, or (batch, time).
 
     With K = L Lᵀ over neighbouring times, ε = L⁻¹ z: the last row of L⁻¹ holds the weights of the last step.
     """
+    if not isinstance(times, Tensor):
+        place = torch.arange(neighbours + 1, device=device)
+        toeplitz = covariance(times * place.double())[..., (place.unsqueeze(-1) - place).abs()]
+        return NeighbourFactor(_to_lags(_inverse(_cholesky(toeplitz))).movedim(0, -1))
+    times = times.double()
     order = min(neighbours, times.shape[-1] - 1)
-    head = _to_lags(_inverse_cholesky(covariance, times[..., : order + 1]))  # rows 0 … p in one factorisation
-    beyond = times.shape[-1] - order - 1
-    if times.ndim == 1:
-        tail = [head[..., -1:, :].expand(*head.shape[:-2], beyond, order + 1)]
-    else:
-        windows = times.unfold(-1, order + 1, 1)[..., 1:, :]  # (batch, T - p - 1, 1 + p)
-        tail = [_last_row(covariance, part) for part in windows.split(chunk, dim=-2)] if beyond else []
+    head = _to_lags(_inverse(_cholesky(_between(covariance, times[..., : order + 1]))))  # rows 0 … p at once
+    windows = times.unfold(-1, order + 1, 1)[..., 1:, :]  # (batch, T - p - 1, 1 + p)
+    tail = [_last_row(covariance, part) for part in windows.split(chunk, dim=-2)] if windows.shape[-2] else []
     return NeighbourFactor(torch.cat([head, *tail], dim=-2).movedim(0, -1))
 
 
-def _cholesky(covariance: Callable[[Tensor], Tensor], times: Tensor) -> Tensor:
-    return torch.linalg.cholesky(covariance(times.unsqueeze(-1) - times.unsqueeze(-2)))
+def _between(covariance: Callable[[Tensor], Tensor], times: Tensor) -> Tensor:
+    return covariance(times.unsqueeze(-1) - times.unsqueeze(-2))
 
 
-def _inverse_cholesky(covariance: Callable[[Tensor], Tensor], times: Tensor) -> Tensor:
-    factor = _cholesky(covariance, times)
+def _cholesky(matrix: Tensor) -> Tensor:
+    """L, or NaN where the matrix is not positive definite: a check would make a GPU wait."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    return factor.masked_fill((failed > 0)[..., None, None], math.nan)
+
+
+def _inverse(factor: Tensor) -> Tensor:
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return torch.linalg.solve_triangular(factor, eye, upper=False)
 
 
 def _last_row(covariance: Callable[[Tensor], Tensor], windows: Tensor) -> Tensor:
     """The last row of L⁻¹ solves Lᵀ x = e_last; reversed, it runs over lags 0 … p. (latent, batch, time, 1 + p)"""
-    factor = _cholesky(covariance, windows)
+    factor = _cholesky(_between(covariance, windows))
     last = torch.zeros(factor.shape[-1], 1, dtype=factor.dtype, device=factor.device)
     last[-1] = 1
     return torch.linalg.solve_triangular(factor.mT, last, upper=True).squeeze(-1).flip(-1)
@@ -165,7 +166,12 @@ def _to_lags(lower: Tensor) -> Tensor:
     return lower.gather(-1, column.clamp(min=0).expand(lower.shape)) * (column >= 0)
 
 
-def chain_kl(q: Chain, p: NeighbourFactor) -> Tensor:
+def chain_kl(q: Chain, p: NeighbourFactor, lengths: Tensor) -> Tensor:
+    """KL(q ‖ p) of the first `lengths` steps of each series, all latent dimensions together. (batch,)"""
+    return fast.chain_kl(q.mean, q.std, q.corr, p.trimmed(q.mean.shape[-2]).weights, lengths)
+
+
+def kl_steps(q: Chain, p: NeighbourFactor) -> Tensor:
     """KL(q ‖ p) in closed form, O(T·p), split over time: the sum over a prefix is the KL of the prefix.
 
     With G_0 = u_{t,0} σ_t and G_l = u_{t,l} σ_{t-l} + c_{t-l} G_{l-1}, the expected square of step t is
@@ -173,12 +179,13 @@ def chain_kl(q: Chain, p: NeighbourFactor) -> Tensor:
         E(Σ_l u_{t,l} z_{t-l})² = (Σ_l u_{t,l} m_{t-l})² + Σ_{l<p} (1 - c_{t-l-1}²) G_l² + G_p²
 
     (a sum of squares), and KL_t = ½ E(…)² - log u_{t,0} - log σ_t - ½ log(1 - c_{t-1}²) - ½. (..., time, latent)
+
+    The readable twin of `chain_kl`, which computes the same faster.
     """
-    u, c = p.weights, q.corr_before
-    order = u.shape[-2] - 1
+    u, c = p.by_step(q.mean.shape[-2]), q.corr_before
     g = u[..., 0, :] * q.std
     spread = torch.zeros_like(g)
-    for steps in range(1, order + 1):
+    for steps in range(1, u.shape[-2]):
         spread = spread + (1 - lag(c, steps - 1) ** 2) * g**2
         g = u[..., steps, :] * lag(q.std, steps) + lag(c, steps - 1) * g
     expected_square = p.whiten(q.mean) ** 2 + spread + g**2
