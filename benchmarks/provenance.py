@@ -24,13 +24,15 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def describe() -> dict[str, str]:
     """Commit, date, hardware and versions of this run."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
     return {
-        "commit": commit.stdout.strip(),
+        "commit": os.environ.get("GPVAE_COMMIT") or _commit(),  # named where the checkout has no history
         "date": dt.date.today().isoformat(),
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "python": platform.python_version(),

@@ -96,7 +96,8 @@ def test_interruption_leaves_the_steps_done_so_far(tmp_path: Path) -> None:
         run(Toy(), interrupted_after(6), checkpoint=checkpoint)
     half = Toy()
     optimizer = torch.optim.Adam(half.parameters(), lr=0.05)
-    progression = checkpoint.restore(half, optimizer, {})
+    progression = Progression()
+    checkpoint.restore(half, optimizer, {}, progression)
     assert (progression.step, progression.epoch, progression.step_in_epoch) == (6, 1, 2)
     assert not torch.equal(half.layer.weight, Toy().layer.weight)
 

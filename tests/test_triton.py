@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 @pytest.mark.parametrize("latents", [1, 3])
 @pytest.mark.parametrize("grid", [True, False])
-@pytest.mark.parametrize(("time", "order"), [(2, 4), (5, 4), (6, 9), (40, 16), (200, 7)])
+@pytest.mark.parametrize(("time", "order"), [(2, 4), (5, 4), (40, 4), (200, 4), (200, 9)])
 @pytest.mark.parametrize("many", [True, False])
 def test_kl(time: int, order: int, grid: bool, latents: int, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one segment or several, each with weights of its own or the grid's last row for all."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from gpvae.distributions import Gaussian
 from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
 from gpvae.linalg import LOG_2PI
-from gpvae.model import LatentModel, Loss, ModelConfig
+from gpvae.model import Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.schema import Scaling, Schema
 from gpvae.times import Clock
@@ -33,16 +33,19 @@ from gpvae.training import (
     Checkpoint,
     TrainingConfig,
     TrainingError,
+    compiled,
     epoch_generator,
     fabric_for,
     progress_bar,
     step_generator,
+    tensor_cores,
     train,
 )
 
 FORMAT = 1
 EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
-NUMBERS_AT_ONCE = 2**24  # that a layer may make in one go: 64 MB
+NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # that a layer may make in one go: 64 MB, 1 GB
+COMPILE_FROM = 50_000  # steps of training on CUDA that repay a compiler's half minute
 
 
 class GPVAE(BaseEstimator):
@@ -122,12 +125,18 @@ class GPVAE(BaseEstimator):
             generator = epoch_generator(self.seed, epoch)
             return shuffled(windows(panel, self.window, generator), self.batch_size, generator, fabric.device)
 
+        def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
+            return model.bound(rows.batch(cut), given, warmth)
+
         def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
-            return model.loss(rows.batch(cut), generator, warmth)
+            given = model.ingredients(rows.times_of(cut), (len(cut.starts), cut.time), generator)
+            return chosen_bound(cut, given, warmth)
 
         steps = math.ceil(len(pieces) / self.batch_size)
         config = self._training_config(steps)
-        with progress_bar(config.epochs, steps, show=self.verbose) as report:
+        worth_compiling = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM
+        chosen_bound = compiled(bound) if worth_compiling else bound
+        with tensor_cores(), progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(
                 model,
                 loss,
@@ -138,6 +147,7 @@ class GPVAE(BaseEstimator):
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
                 report=report,
                 groups=model.parameter_groups(self.learning_rate),
+                compile=worth_compiling,
             )
         if held_out.any():
             judge.set_noise()
@@ -153,21 +163,21 @@ class GPVAE(BaseEstimator):
         given = Panel.of(data, id=self.schema_.id, time=self.schema_.time)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
-        place = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
-        draws = np.empty((int(missing.sum()), samples), dtype=np.float32)
-        mean, square, noise = (np.zeros(len(draws)) for _ in range(3))
+        cell = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
+        filled = _Filled(int(missing.sum()), samples)
         likelihood = self.model_.likelihood
-        for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
-            gaps = torch.from_numpy(missing[rows]).to(decoded.device)
-            cells = place[rows][missing[rows]]
-            centre = likelihood.mean(decoded)[:, gaps].double()
-            draws[cells, chosen] = likelihood.sample(decoded, generator)[:, gaps].T.cpu().numpy()
-            mean[cells] += centre.sum(0).cpu().numpy()
-            square[cells] += (centre**2).sum(0).cpu().numpy()
-            noise[cells] += likelihood.variance(decoded)[:, gaps].double().sum(0).cpu().numpy()
-        mean /= samples
-        std = np.sqrt(np.maximum(square / samples - mean**2, 0) + noise / samples)
-        return self._imputation(given, np.argwhere(missing), mean, std, draws)
+        with tensor_cores():
+            for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
+                gaps = torch.from_numpy(np.flatnonzero(missing[rows])).to(decoded.device)
+                filled.add(
+                    cell[rows][missing[rows]],
+                    chosen,
+                    mean=likelihood.mean(decoded).flatten(1)[:, gaps],
+                    variance=likelihood.variance(decoded).flatten(1)[:, gaps],
+                    draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
+                )
+        mean, std = filled.moments()
+        return self._imputation(given, np.argwhere(missing), mean, std, filled.draws)
 
     @torch.no_grad()
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
@@ -307,19 +317,18 @@ class GPVAE(BaseEstimator):
         device = next(self.model_.parameters()).device
         rows = self.schema_.rows(panel, panel.observed, device)
         at_once = _rows_at_once(self.model_)
-        for number, pieces in enumerate(whole_series(panel, at_once)):
+        for number, pieces in enumerate(whole_series(panel, max(1, at_once // samples))):
             generator = step_generator(seed, number, device)
             batch = rows.batch(Cut.of(pieces, device))
             posterior = self.model_.encode(batch)
             places = np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
             gaps = ~panel.observed[places].all(axis=-1)
-            wanted = batch.valid
-            wanted[batch.valid] = torch.from_numpy(gaps).to(device)
-            step = max(1, at_once // wanted.numel())
+            wanted = batch.valid.flatten().nonzero().squeeze(-1)[torch.from_numpy(gaps).to(device)]
+            step = max(1, at_once // batch.observed[..., 0].numel())
             for first in range(0, samples, step):
                 chosen = slice(first, min(first + step, samples))
                 z = posterior.sample(_normal((chosen.stop - first, *posterior.mean.shape), generator))
-                yield places[gaps], chosen, self.model_.decode(z[:, wanted]), generator
+                yield places[gaps], chosen, self.model_.decode(z.flatten(1, 2)[:, wanted]), generator
 
     def _imputation(
         self, panel: Panel, cells: NDArray[np.intp], mean: Floats, std: Floats, draws: NDArray[np.float32]
@@ -349,7 +358,54 @@ def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _rows_at_once(model: LatentModel) -> int:
-    return max(1, NUMBERS_AT_ONCE // model.widest)
+    """How many time steps to decode in one go."""
+    return max(1, NUMBERS_AT_ONCE[next(model.parameters()).device.type] // model.widest)
+
+
+class _Filled:
+    """What was drawn for each missing cell, gathered from the device while it computes the next."""
+
+    def __init__(self, cells: int, samples: int):
+        self.draws = np.empty((cells, samples), dtype=np.float32)
+        self.sums = np.zeros((3, cells))  # of means, their squares, and variances
+        self.samples = samples
+        self.pending: tuple[Any, ...] | None = None
+
+    def add(self, cells: NDArray[np.int64], chosen: slice, *, mean: Tensor, variance: Tensor, draws: Tensor) -> None:
+        """(sample, cell) of some samples and cells."""
+        wide = mean.double()
+        sums = torch.stack([wide.sum(0), (wide**2).sum(0), variance.double().sum(0)])
+        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), _to_host(sums))
+        self._store(before)
+
+    def _store(self, part: tuple[Any, ...] | None) -> None:
+        if part is None or not len(part[0]):
+            return
+        cells, chosen, draws, sums = part
+        run = slice(cells[0], cells[-1] + 1) if cells[-1] - cells[0] + 1 == len(cells) else cells
+        torch.from_numpy(self.draws)[run, chosen] = draws()
+        self.sums[:, run] += sums().numpy()
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Mean and deviation of each cell, observation noise included."""
+        self._store(self.pending)
+        mean, square, noise = self.sums / self.samples
+        return mean, np.sqrt(np.maximum(square - mean**2, 0) + noise)
+
+
+def _to_host(x: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy from the device; the copy, when it is asked for."""
+    if not x.is_cuda:
+        return lambda: x
+    host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def wait() -> Tensor:
+        done.synchronize()
+        return host
+
+    return wait
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class LatentKernel(nn.Module):
     def forward(self, lags: Tensor) -> Tensor:
         """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
         flat = lags.reshape(1, lags.numel(), 1)
-        # GPyTorch compares inputs of one shape value by value, and a GPU would have to be waited for: give it two shapes.
+        # GPyTorch compares inputs of one shape value by value, which would make a GPU wait: give it two shapes.
         several = flat.expand(1, 2, 1) if lags.numel() == 1 else flat
         covariance = self.kernel(several, flat.new_zeros(1, 1, 1), diag=True)
         assert isinstance(covariance, Tensor)

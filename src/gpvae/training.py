@@ -11,6 +11,7 @@ import json
 import math
 import signal
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
@@ -110,22 +111,20 @@ def train(
     checkpoint: "Checkpoint | None" = None,
     report: Report | None = None,
     groups: list[dict[str, Any]] | None = None,
+    compile: bool = False,
 ) -> Progression:
     """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
     A batch is a tensor or a tuple of tensors and numbers. With a checkpoint, the run is kept there after every epoch
     and when interrupted, and goes on from there. `groups` are Adam's, for parameters that learn at rates of their own.
+    With `compile` Adam is compiled: worth it for very long runs.
     """
-    on_cuda = fabric.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        groups or [{"params": model.parameters()}], lr=config.learning_rate, fused=True, capturable=on_cuda
-    )
-    module, optimizer = fabric.setup(model, optimizer)
     best = _copy(model)
     run = Progression()
+    update = update_of(model, loss, config, fabric, run, groups=groups, compile=compile)
+    optimizer = update.optimizer
     if checkpoint and checkpoint.exists():
-        run = checkpoint.restore(model, optimizer, best)
-    update = (RecordedUpdate if on_cuda else Update)(module, loss, optimizer, fabric, config, run)
+        checkpoint.restore(model, optimizer, best, run)
     with _interrupts_between_steps() as interrupted:
         while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
@@ -155,22 +154,51 @@ def train(
     return run
 
 
+def update_of(
+    model: nn.Module,
+    loss: Loss,
+    config: TrainingConfig,
+    fabric: Fabric,
+    run: Progression,
+    *,
+    groups: list[dict[str, Any]] | None = None,
+    compile: bool = False,
+) -> "Update":
+    """What `train` calls for every batch."""
+    on_cuda = fabric.device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        groups or [{"params": list(model.parameters())}],
+        lr=config.learning_rate,
+        capturable=on_cuda,
+        fused=not compile,
+        foreach=compile,
+    )
+    fabric.setup(model, optimizer)
+    update = (RecordedUpdate if on_cuda else Update)(loss, optimizer, fabric, config, run)
+    if compile:
+        update.descend = compiled(update.descend)
+    return update
+
+
 class Update:
     """One step of training after another; their losses are added up on the device, and looked at when asked for."""
 
     def __init__(
-        self, module: Any, loss: Loss, optimizer: Any, fabric: Fabric, config: TrainingConfig, run: Progression
+        self, loss: Loss, optimizer: torch.optim.Optimizer, fabric: Fabric, config: TrainingConfig, run: Progression
     ):
-        self.module, self.loss, self.optimizer, self.fabric = module, loss, optimizer, fabric
+        self.loss, self.optimizer, self.fabric = loss, optimizer, fabric
         self.config, self.run = config, run
+        self.learned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.generator = Generator(fabric.device)
         self.warmth = torch.zeros((), device=fabric.device)
-        self.names = list(run.sums)
-        self.sums = torch.zeros(len(run.sums), dtype=torch.float64, device=fabric.device)
+        self.names: list[str] = []
+        self.sums = torch.zeros(0, dtype=torch.float64, device=fabric.device)
         self.finite = torch.zeros((), dtype=torch.int64, device=fabric.device)  # steps before the first bad one
 
     def begin_epoch(self) -> None:
         self.warmth.fill_(self.run.warmth(self.config))
+        if self.run.sums:  # of an epoch that was interrupted
+            self._name(list(self.run.sums))
         self.sums.copy_(torch.tensor([self.run.sums.get(name, 0.0) for name in self.names], dtype=torch.float64))
         self.finite.fill_(self.run.step_in_epoch)
 
@@ -187,18 +215,21 @@ class Update:
         self._count({"loss": loss.total, **loss.parts})
 
     def descend(self) -> None:
-        clip, optimizer = self.config.clip_norm, self.optimizer
-        self.fabric.clip_gradients(self.module, optimizer, max_norm=clip, error_if_nonfinite=False)
-        optimizer.step()
+        """Clip the gradients and follow them."""
+        torch.nn.utils.clip_grad_norm_(self.learned, self.config.clip_norm)
+        self.optimizer.step()
 
     @torch.no_grad()
     def _count(self, losses: dict[str, Tensor]) -> None:
         if not self.names:
-            self.names = list(losses)
-            self.sums = torch.zeros(len(losses), dtype=torch.float64, device=self.fabric.device)
+            self._name(list(losses))
         fine = self.sums[0].isfinite()  # behind the first bad step everything is bad
         self.sums += torch.stack([value.detach() for value in losses.values()]).where(fine, 0.0)
         self.finite += self.sums[0].isfinite()
+
+    def _name(self, names: list[str]) -> None:
+        self.names = names
+        self.sums = torch.zeros(len(names), dtype=torch.float64, device=self.fabric.device)
 
     def add_up(self) -> None:
         """Put the sums into the run; complain if a loss was not finite."""
@@ -251,6 +282,35 @@ class RecordedUpdate(Update):
         with torch.cuda.stream(self.stream):
             yield
         torch.cuda.current_stream().wait_stream(self.stream)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` compiled by PyTorch; as it is, with a warning, where that cannot be done (no compiler, say)."""
+    from torch._dynamo.exc import TorchDynamoException  # slow to import
+
+    chosen = torch.compile(function, dynamic=False)
+
+    def call(*args: Any) -> Any:
+        nonlocal chosen
+        try:
+            return chosen(*args)
+        except TorchDynamoException as error:
+            warnings.warn(f"training goes on without torch.compile: {error}", stacklevel=2)
+            chosen = function
+            return function(*args)
+
+    return call
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Let float32 matrix products on CUDA run in TF32: ten bits of mantissa, far below the noise of any loss here."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _tensors(batch: Any) -> list[Tensor]:
@@ -350,8 +410,8 @@ class Checkpoint:
         with whole_or_not_at_all(self.path, force=True) as partial:
             save_file(contiguous, partial, metadata=header)
 
-    def restore(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor]) -> Progression:
-        """Put the saved run into `model`, `optimizer` and `best`."""
+    def restore(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor], run: Progression) -> None:
+        """Put the saved run into `model`, `optimizer`, `best` and `run`."""
         tensors, header = self._read()
         if header.get("fingerprint") != self.fingerprint:
             raise TrainingError(f"{self.path} belongs to a run on other data or settings; remove it to start anew")
@@ -362,7 +422,8 @@ class Checkpoint:
             i, moment = name.split(".", 1)
             moments.setdefault(int(i), {})[moment] = value
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-        return Progression(**json.loads(header["run"]))
+        for name, value in json.loads(header["run"]).items():
+            setattr(run, name, value)
 
     def _read(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         try:

@@ -49,7 +49,7 @@ class _Recurrence(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:  # pyright: ignore
         a, y = ctx.saved_tensors
         d_b = _recur(a, grads[0], reverse=True)
         d_a = (d_b * lag(y, 1)).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
@@ -109,7 +109,7 @@ class _ChainKL(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         past, learned = ctx.past, ctx.needs_input_grad[3]
         g = grads[0][:, None, None] * ctx.valid
         d_mean, d_std, d_corr = (torch.zeros_like(past.std) for _ in range(3))

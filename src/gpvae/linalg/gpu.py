@@ -19,6 +19,8 @@ and with g the gradient that reaches KL_t, its own gradients are
 In the kernels `c` at step s stands for c_{s-1}, the correlation with the step before.
 """
 
+# pyright: reportMissingImports=false, reportOperatorIssue=false
+
 from typing import Any, cast
 
 import torch
@@ -126,7 +128,7 @@ def kl_backward(
     """
     lane, series, segment, latent, exists = _lane(chains, latents, first_segment, segments, LANES)
     start = segment * segment_steps
-    stop = tl.minimum(start + segment_steps, time)
+    stop = tl.where(exists, tl.minimum(start + segment_steps, time), start)
     length = tl.load(lengths + series, mask=exists, other=0)
     g = tl.load(grad + series, mask=exists, other=0.0)
     u = _load_weights(weights, series, rows - 1, latent, exists, w_series, w_row, w_lag, w_latent, ORDER)
@@ -135,7 +137,7 @@ def kl_backward(
     d_mean, d_std, d_corr, _ = _at_series(d_mean, d_std, d_corr, series, latent, exists, time, latents)
     m_past, s_past, c_past = _load_steps(mean, std, corr, start - 1, end, latents, ORDER, -1)
     dm_past, ds_past, dc_past = (), (), ()
-    for ago in tl.static_range(ORDER):
+    for _ in tl.static_range(ORDER):
         dm_past, ds_past, dc_past = dm_past + (zero,), ds_past + (zero,), dc_past + (zero,)
     du = (zero,) + dm_past
     m_next, s_next, c_next = _load_steps(mean, std, corr, start, end, latents, UNROLL, 1)
@@ -178,10 +180,10 @@ def kl_backward(
                         new_du = (du[lag] + tl.where(own, here, 0.0),) + new_du
                     else:
                         place = ((series * span + step) * (ORDER + 1) + lag) * latents + latent
-                        tl.store(d_weights + place, g * here, mask=exists & own)
+                        tl.store(d_weights + place, g * here, mask=own)
             # `dc` holds lags 0 … p - 1: the correlation with the step before, of the sources t … t - p + 1
             done = step - ORDER
-            flush = exists & (done >= start) & (done < stop)
+            flush = (done >= start) & (done < stop)
             tl.store(d_mean + done * latents, g * dm[ORDER], mask=flush)
             tl.store(d_std + done * latents, g * ds[ORDER], mask=flush)
             tl.store(d_corr + done * latents, g * dc_past[ORDER - 1], mask=flush & (done > 0))
@@ -238,7 +240,7 @@ def recurrence(
 LANES, WARPS = 128, 4  # of one program: a lane for each thread
 LANES_WANTED = 2**16  # enough to fill a large GPU
 LARGEST_ORDER = 24  # beyond, the past does not fit into registers
-LONGEST = 240  # steps of a segment: p steps are done twice for each
+LONGEST = 120  # steps of a segment: p steps are done twice for each
 UNROLL = 4
 
 

@@ -1,0 +1,168 @@
+"""PyPOTS's GP-VAE and CSDI, wrapped as zero-argument functions that a speed benchmark can time.
+
+Both functions build the public PyPOTS class, so every value not set here is PyPOTS's own default. PyPOTS is imported
+on the first call; importing this module does not need it.
+"""
+
+import importlib
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MISSING_RATE = 0.5
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide PyPOTS's banner (standard output) and its notices up to warnings (logging)."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _imputers() -> Any:
+    """Import PyPOTS's imputation models without the banner."""
+    with _quiet():
+        return importlib.import_module("pypots.imputation")
+
+
+def _random_data(series: int, time: int, features: int) -> Tensor:
+    """Draw standard normal series on the CPU, each value missing (NaN) with probability `MISSING_RATE`."""
+    x = torch.randn(series, time, features)
+    return torch.where(torch.rand_like(x) < MISSING_RATE, torch.nan, x)
+
+
+def gpvae_model(
+    time: int,
+    features: int,
+    latent: int,
+    *,
+    encoder_sizes: Sequence[int],
+    decoder_sizes: Sequence[int],
+    window: int,
+    device: str,
+) -> Any:
+    """Build PyPOTS's GP-VAE, Cauchy kernel of length scale 7; `model` is its network and `optimizer` its Adam."""
+    imputers = _imputers()
+    with _quiet():
+        return imputers.GPVAE(
+            n_steps=time,
+            n_features=features,
+            latent_size=latent,
+            encoder_sizes=tuple(encoder_sizes),
+            decoder_sizes=tuple(decoder_sizes),
+            kernel="cauchy",
+            length_scale=7.0,
+            window_size=window,
+            device=device,
+            verbose=False,
+        )
+
+
+def gpvae_step(
+    batch: int,
+    time: int,
+    features: int,
+    latent: int,
+    *,
+    encoder_sizes: Sequence[int],
+    decoder_sizes: Sequence[int],
+    window: int,
+    device: str,
+) -> Callable[[], None]:
+    """Return a function that does one training step of PyPOTS's GP-VAE on a fixed batch.
+
+    The step is the body of PyPOTS's training loop, less the fetching of the batch (it is on the device already) and
+    the reading of the loss as a Python number. The first call also builds the prior, so call it once before timing.
+
+    Args:
+        batch: Number of series.
+        time: Number of time steps.
+        features: Number of features.
+        latent: Number of latent dimensions.
+        encoder_sizes: Width of the convolution, then of each dense layer after it.
+        decoder_sizes: Width of each hidden dense layer of the decoder.
+        window: Width of the convolution's kernel in time steps.
+        device: Name of the torch device.
+
+    Returns:
+        A function of no arguments; on an accelerator it returns before the work is done.
+    """
+    peer = gpvae_model(
+        time,
+        features,
+        latent,
+        encoder_sizes=encoder_sizes,
+        decoder_sizes=decoder_sizes,
+        window=window,
+        device=device,
+    )
+    x = _random_data(batch, time, features).to(device)
+    inputs = {"X": torch.nan_to_num(x), "missing_mask": (~torch.isnan(x)).float()}
+    peer.model.train()
+
+    def step() -> None:
+        peer.optimizer.zero_grad()
+        loss = peer.model(inputs, calc_criterion=True)["loss"].sum()
+        loss.backward()
+        peer.optimizer.step()
+
+    return step
+
+
+def csdi_sampler(
+    time: int,
+    features: int,
+    *,
+    series: int,
+    samples: int,
+    device: str,
+    layers: int = 6,
+) -> Callable[[], None]:
+    """Return a function that draws imputations with PyPOTS's CSDI (untrained weights cost the same as trained ones).
+
+    It calls PyPOTS's `predict` with all series in one batch; `predict` draws the samples one after another, each
+    through all 50 diffusion steps, and returns NumPy arrays, so the work is done when the function returns.
+
+    Args:
+        time: Number of time steps.
+        features: Number of features.
+        series: Number of series.
+        samples: Number of imputations for each series.
+        device: Name of the torch device.
+        layers: Number of residual layers (the CSDI paper's own code uses 4).
+
+    Returns:
+        A function of no arguments.
+    """
+    imputers = _imputers()
+    with _quiet():
+        peer = imputers.CSDI(
+            n_steps=time,
+            n_features=features,
+            n_layers=layers,
+            n_heads=8,
+            n_channels=64,
+            d_time_embedding=128,
+            d_feature_embedding=16,
+            d_diffusion_embedding=128,
+            n_diffusion_steps=50,
+            batch_size=series,
+            device=device,
+            verbose=False,
+        )
+    data = {"X": _random_data(series, time, features).numpy()}
+
+    def sample() -> None:
+        peer.predict(data, n_sampling_times=samples)
+
+    return sample

@@ -1,0 +1,319 @@
+"""Speed beside PyPOTS 1.5, same shapes, same layer sizes, same process: `python benchmarks/speed.py --device cuda`.
+
+Writes results/speed_<device>.csv: one training step with Adam (ours as `fit` takes it, PyPOTS's GP-VAE as its own loop
+does), the imputation of PhysioNet-sized data with 100 samples (against PyPOTS's CSDI), a whole training run with the
+paper's settings, and on CUDA how much of the copy bandwidth the KL kernels reach. Before anything is timed, our loss is
+compared with a float64 computation by the readable formulas.
+"""
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peers
+import provenance
+import torch
+from torch import Tensor
+
+from gpvae import GPVAE, ModelConfig, paper
+from gpvae.batches import Batch, Cut, Rows
+from gpvae.distributions import GPPrior
+from gpvae.kernels import Cauchy, LatentKernel
+from gpvae.linalg import Chain, NeighbourFactor, chain_kl, kl_steps
+from gpvae.model import Ingredients, LatentModel, Loss
+from gpvae.training import Progression, TrainingConfig, compiled, fabric_for, tensor_cores, update_of
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    batch: int
+    time: int
+    features: int
+    latent: int
+    encoder: tuple[int, ...] = (128, 128)  # filters of the convolution, then dense layers
+    decoder: tuple[int, ...] = (256, 256)
+    window: int = 24
+    neighbours: int | None = None
+
+    def config(self) -> ModelConfig:
+        """The paper's model with these sizes."""
+        return ModelConfig(
+            latent_dim=self.latent,
+            kernel=Cauchy(7.0),
+            learn_kernel=False,
+            encoder_filters=self.encoder[0],
+            encoder_widths=self.encoder[1:],
+            encoder_window=self.window,
+            decoder_widths=self.decoder,
+            noise=1.0,
+            beta=0.2,
+            see_observed=False,
+            see_times=False,
+            neighbours=self.neighbours,
+        )
+
+
+SHORT = [
+    Case("PhysioNet", 64, 48, 35, 35),
+    Case("PhysioNet, exact prior", 64, 48, 35, 35, neighbours=47),
+    Case("Healing MNIST as vectors", 64, 10, 784, 256, (256, 256), (256, 256, 256), 3),
+    Case("T 512", 16, 512, 16, 16),
+]
+LONG = [Case("T 1024", 16, 1024, 16, 16), Case("T 2048", 16, 2048, 16, 16)]
+
+
+def our_step(case: Case, device: str, *, compile: bool = False, precision: str = "32-true") -> Callable[[], None]:
+    """One update of the weights, as `GPVAE.fit` does it: the batch is gathered from rows on the device."""
+    torch.manual_seed(0)
+    model = LatentModel(case.config(), case.features).to(device)
+    batch = random_batch(case, device)
+    empty = torch.zeros(1, case.features, device=device)
+    rows = Rows(
+        values=torch.cat([batch.values.flatten(0, 1), empty]),
+        observed=torch.cat([batch.observed.flatten(0, 1), empty.bool()]),
+        times=torch.arange(case.time, device=device, dtype=torch.float64).repeat(case.batch),
+        spacing=1.0,
+    )
+    cut = Cut(torch.arange(case.batch, device=device) * case.time, batch.lengths, case.time)
+
+    def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
+        return model.bound(rows.batch(cut), given, warmth)
+
+    chosen = compiled(bound) if compile else bound
+
+    def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
+        return chosen(cut, model.ingredients(1.0, (case.batch, case.time), generator), warmth)
+
+    run = Progression()
+    update = update_of(model, loss, TrainingConfig(epochs=1), fabric_for(device, precision), run, compile=compile)
+    update.begin_epoch()
+
+    def step() -> None:
+        update(cut)
+        run.count_step()
+
+    return step
+
+
+def their_step(case: Case, device: str) -> Callable[[], None]:
+    return peers.gpvae_step(
+        case.batch,
+        case.time,
+        case.features,
+        case.latent,
+        encoder_sizes=case.encoder,
+        decoder_sizes=case.decoder,
+        window=case.window,
+        device=device,
+    )
+
+
+def random_batch(case: Case, device: str) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(case.batch, case.time, case.features, generator=generator)
+    observed = torch.rand(values.shape, generator=generator) < 0.5
+    lengths = torch.full((case.batch,), case.time)
+    return Batch((values * observed).to(device), observed.to(device), 1.0, lengths.to(device))
+
+
+def check(case: Case, device: str) -> float:
+    """Relative error of our loss against float64: dense layers in double, the KL by the readable formula."""
+    torch.manual_seed(0)
+    model, batch = LatentModel(case.config(), case.features).to(device), random_batch(case, device)
+    given = model.ingredients(1.0, (case.batch, case.time), torch.Generator(device).manual_seed(0))
+    ours = float(model.bound(batch, given, 1.0).total.detach())
+    exact, on_cpu = copy.deepcopy(model).cpu().double(), random_batch(case, "cpu")
+    double = Batch(on_cpu.values.double(), on_cpu.observed, 1.0, on_cpu.lengths)
+    posterior = exact.encode(double)
+    z = posterior.sample_marginals(given.noise.cpu().double())
+    nll = -exact._log_likelihood(z, double).mean(0).sum()
+    kl = kl_steps(posterior, exact.prior.factor(1.0, torch.float64)).sum()
+    reference = float(((nll + exact.config.beta * kl) / double.steps).detach())
+    return abs(ours - reference) / abs(reference)
+
+
+def median_seconds(step: Callable[[], Any], device: str, *, least: float = 1.0) -> float:
+    """Median time of one call over at least seven blocks and `least` seconds, after a warm-up."""
+    for _ in range(5 if device == "cuda" else 1):
+        step()
+    once = _block(step, device, 1)
+    calls = max(1, round(least / 7 / max(once, 1e-9)))
+    return statistics.median(_block(step, device, calls) for _ in range(7 if once < least else 3))
+
+
+def _block(step: Callable[[], Any], device: str, calls: int) -> float:
+    _synchronise(device)
+    started = time.perf_counter()
+    for _ in range(calls):
+        step()
+    _synchronise(device)
+    return (time.perf_counter() - started) / calls
+
+
+def _synchronise(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def measured(build: Callable[[], Callable[[], None]], device: str) -> tuple[float, float]:
+    """Seconds of a step and the most memory it takes on the GPU, in GB (NaN on a CPU)."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if device == "cuda" else 0
+    with tensor_cores():
+        seconds = median_seconds(build(), device)
+    peak = torch.cuda.max_memory_allocated() - before if device == "cuda" else float("nan")
+    return seconds, peak / 1e9
+
+
+def training_steps(device: str, cases: list[Case]) -> list[Row]:
+    rows: list[Row] = []
+    for case in cases:
+        error = check(case, device)
+        if not error < 1e-4:
+            raise SystemExit(f"{case.name}: our loss is off by {error:.1e} of the float64 reference")
+        theirs, their_memory = measured(lambda case=case: their_step(case, device), device)
+        variants: dict[str, dict[str, Any]] = {"default": {}}
+        if device == "cuda":
+            variants["compiled"] = {"compile": True}
+            variants["compiled, bf16"] = {"compile": True, "precision": "bf16-mixed"}
+        for name, settings in variants.items():
+            ours, memory = measured(lambda case=case, settings=settings: our_step(case, device, **settings), device)
+            rows.append(_row("training step", case.name, name, ours, theirs, memory, their_memory, error))
+    return rows
+
+
+def _row(
+    what: str,
+    case: str,
+    variant: str,
+    ours: float,
+    theirs: float = float("nan"),
+    memory: float = float("nan"),
+    their_memory: float = float("nan"),
+    error: float = float("nan"),
+    share_of_copy: float = float("nan"),
+) -> Row:
+    row: Row = {
+        "what": what,
+        "case": case,
+        "variant": variant,
+        "ours_ms": f"{1e3 * ours:.4g}",
+        "peer_ms": f"{1e3 * theirs:.4g}",
+        "ratio": f"{theirs / ours:.4g}",
+        "ours_gb": f"{memory:.3g}",
+        "peer_gb": f"{their_memory:.3g}",
+        "error_of_loss": f"{error:.1e}",
+        "share_of_copy": f"{share_of_copy:.3f}",
+    }
+    print(" ".join(f"{name}={value}" for name, value in row.items() if "nan" not in str(value)), flush=True)
+    return row
+
+
+def physionet_like(series: int) -> np.ndarray:
+    """Random series × 48 × 35, a fifth of it observed, as in PhysioNet 2012."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(series, 48, 35)).cumsum(axis=1)
+    values[rng.random(values.shape) < 0.8] = np.nan
+    return values
+
+
+def imputation(device: str, series: int, csdi_series: int) -> list[Row]:
+    """100 samples for each of `series`; per series and sample against CSDI."""
+    data = physionet_like(series)
+    model = GPVAE(**{**paper.PHYSIONET, "epochs": 1, "device": device}).fit(data[:64])
+    model.impute(data[:64])
+    started = time.perf_counter()
+    model.impute(data, samples=100)
+    ours = time.perf_counter() - started
+    samples = 1 if device == "cpu" else 4
+    theirs = median_seconds(
+        peers.csdi_sampler(48, 35, series=csdi_series, samples=samples, device=device), device, least=0.1
+    )
+    case = f"{series} × 48 × 35, 100 samples"
+    per_sample, their_per_sample = ours / series / 100, theirs / csdi_series / samples
+    return [
+        _row("imputation", case, "all", ours),
+        _row("imputation of a series, one sample", case, "against CSDI", per_sample, their_per_sample),
+    ]
+
+
+def whole_run(device: str, series: int) -> list[Row]:
+    """The paper's PhysioNet training, 40 epochs, on data of its size; and where the time goes."""
+    data = physionet_like(series)
+    case = f"{series} × 48 × 35, 40 epochs"
+    rows: list[Row] = []
+    for epochs in (1, 40):
+        started = time.perf_counter()
+        GPVAE(**{**paper.PHYSIONET, "epochs": epochs, "device": device}).fit(data)
+        _synchronise(device)
+        rows.append(_row("whole training run", case, f"{epochs} epochs", time.perf_counter() - started))
+    return rows
+
+
+def kl_bandwidth() -> list[Row]:
+    """Bytes that the KL kernels must move (12 a value forward, 24 backward) over time, beside a copy's."""
+    from triton.testing import do_bench  # pyright: ignore[reportMissingImports]
+
+    def milliseconds(work: Callable[[], Any]) -> float:
+        found = do_bench(work, warmup=50, rep=200, return_mode="median")
+        assert isinstance(found, float)
+        return found
+
+    source, target = torch.randn(2, 2**28, device="cuda")
+    copied = 8 * source.numel() / milliseconds(lambda: target.copy_(source))
+    shape = (64, 16384, 64)
+    mean, corr = torch.randn(shape, device="cuda"), torch.rand(shape, device="cuda")[:, 1:] * 1.8 - 0.9
+    chain = Chain(mean, torch.rand(shape, device="cuda") + 0.2, corr)
+    lengths = torch.full((shape[0],), shape[1], device="cuda")
+    rows = [_row("copy of 1 GB", f"{copied / 1e6:.0f} GB/s", "", 8 * source.numel() / copied / 1e3)]
+    for order in (8, 16):
+        prior = GPPrior(LatentKernel(Cauchy(7.0), shape[2]), neighbours=order, jitter=1e-3).to("cuda")
+        factor: NeighbourFactor = prior.factor(1.0)
+        forward = milliseconds(lambda factor=factor: chain_kl(chain, factor, lengths))
+        inputs = [x.clone().requires_grad_() for x in (chain.mean, chain.std, chain.corr)]
+        total = chain_kl(Chain(*inputs), factor, lengths).sum()
+        backward = milliseconds(
+            lambda total=total, inputs=inputs: torch.autograd.grad(total, inputs, retain_graph=True)
+        )
+        for name, ms, size in (("forward", forward, 12), ("backward", backward, 24), ("both", forward + backward, 36)):
+            share = size * mean.numel() / ms / copied
+            rows.append(_row("KL kernel", f"64 × 16384 × 64, p = {order}", name, ms / 1e3, share_of_copy=share))
+    return rows
+
+
+PARTS = ("steps", "imputation", "run", "kernel")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    cuda = options.device == "cuda"
+    work: dict[str, list[Callable[[], list[Row]]]] = {
+        "steps": [lambda case=case: training_steps(options.device, [case]) for case in SHORT + (LONG if cuda else [])],
+        "imputation": [lambda: imputation(options.device, 4000 if cuda else 200, 64 if cuda else 4)],
+        "run": [lambda: whole_run(options.device, 4000)] if cuda else [],
+        "kernel": [kl_bandwidth] if cuda else [],
+    }
+    rows: list[Row] = []
+    for part in options.parts:
+        for measure in work[part]:
+            rows += measure()
+            provenance.write(options.output or provenance.ROOT / "results" / f"speed_{options.device}.csv", rows)
+
+
+if __name__ == "__main__":
+    main()
