@@ -1,7 +1,7 @@
 """Time and memory of one training step against the length of the series: `python benchmarks/lengths.py --device cuda`.
 
-Batch 1, 16 features, 16 latent dimensions. Writes results/lengths_<device>.csv; `--plot` draws every such file, log-log,
-into docs/lengths.png, with the slope between each method's last two lengths (1 is linear time, 2 quadratic).
+Batch 1, 16 features, 16 latent dimensions. Writes results/lengths_<device>.csv; `--plot` draws every such file,
+log-log, into docs/lengths.png, with the slope between each method's last two lengths (1 is linear, 2 quadratic).
 """
 
 import argparse
@@ -32,8 +32,8 @@ def sweep(device: str, output: Path) -> None:
             except torch.cuda.OutOfMemoryError:
                 print(f"{method}: out of memory at T = {length}")
                 break
-            row = {"method": method, "device": device, "length": length, "ms": f"{1e3 * seconds:.4g}"}
-            rows.append(row | {"us_per_step_of_the_series": f"{1e6 * seconds / length:.4g}", "gb": f"{memory:.3g}"})
+            row = {"method": method, "device": device, "length": str(length), "ms": f"{1e3 * seconds:.4g}"}
+            rows.append({**row, "us_per_step_of_the_series": f"{1e6 * seconds / length:.4g}", "gb": f"{memory:.3g}"})
             print(rows[-1], flush=True)
             provenance.write(output, rows)
 
