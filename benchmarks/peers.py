@@ -126,7 +126,7 @@ def csdi_sampler(
     series: int,
     samples: int,
     device: str,
-    layers: int = 6,
+    layers: int = 4,
 ) -> Callable[[], None]:
     """Return a function that draws imputations with PyPOTS's CSDI (untrained weights cost the same as trained ones).
 
@@ -139,7 +139,7 @@ def csdi_sampler(
         series: Number of series.
         samples: Number of imputations for each series.
         device: Name of the torch device.
-        layers: Number of residual layers (the CSDI paper's own code uses 4).
+        layers: Number of residual layers; PyPOTS has no default, four is what CSDI's own settings for PhysioNet have.
 
     Returns:
         A function of no arguments.
