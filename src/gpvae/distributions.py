@@ -2,19 +2,27 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
 from gpvae.kernels import LatentKernel
-from gpvae.linalg import LOG_2PI, NeighbourFactor, neighbour_factor
+from gpvae.linalg import LOG_2PI, NeighbourFactor, grid_factor, neighbour_factor
 
 LikelihoodName = Literal["gaussian", "bernoulli"]
 Times = Tensor | float  # (batch, time), or the one step of an even grid; in steps
 T = TypeVar("T")
 KNOWN_AT_MOST = 16
+
+
+class PriorAt(NamedTuple):
+    """The prior at some times, for each latent dimension, or one for all of them."""
+
+    std: Tensor  # (latent or 1,)
+    corr: Tensor  # ([batch, time - 1,] latent or 1) of neighbours
+    weights: Tensor  # of the `NeighbourFactor`
 
 
 class GPPrior(nn.Module):
@@ -29,30 +37,49 @@ class GPPrior(nn.Module):
 
         self._known: dict[Any, Any] = {}
 
+    def at(self, times: Times, dtype: torch.dtype = torch.float32) -> "PriorAt":
+        """Marginals and neighbour conditionals at `times`; computed in float64, once for an even grid."""
+
+        def compute() -> PriorAt:
+            if isinstance(times, Tensor):
+                std, corr = self.marginals(times, dtype)
+                factor = neighbour_factor(self._covariance, times.double(), self.neighbours)
+            else:
+                covariances = self._grid(times, self.neighbours)
+                std, corr = self._grid_marginals(covariances, dtype)
+                factor = grid_factor(covariances[:, : self.neighbours + 1])
+            return PriorAt(std, corr, self.kernel.to_latents(factor.weights).to(dtype))
+
+        return self._remembered(("at", times, dtype), compute)
+
     def factor(self, times: Times, dtype: torch.dtype = torch.float32) -> NeighbourFactor:
-        """Neighbour conditionals at `times`; computed in float64, on an even grid only once."""
+        return NeighbourFactor(self.at(times, dtype).weights)
 
-        def compute() -> NeighbourFactor:
-            found = neighbour_factor(self._covariance, times, self.neighbours, device=self._device)
-            return NeighbourFactor(self.kernel.to_latents(found.weights).to(dtype))
-
-        return self._remembered(("factor", times, dtype), compute)
-
-    def marginals(self, times: Times) -> tuple[Tensor, Tensor]:
+    def marginals(self, times: Times, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
         """Deviation of a step (latent or 1,), and correlation of neighbours (..., latent or 1).
 
-        The correlation has a (batch, time - 1) in front where times are not those of an even grid.
+        The correlation has (batch, time - 1) in front, or, on an even grid, nothing.
         """
 
         def compute() -> tuple[Tensor, Tensor]:
-            zero = torch.zeros(1, device=self._device, dtype=torch.float64)
-            lags = times.double().diff() if isinstance(times, Tensor) else zero[0] + times
-            variance = self._covariance(zero).squeeze(-1)  # (group,)
-            correlation = self._covariance(lags).movedim(0, -1) / variance
-            to_latents = self.kernel.to_latents
-            return to_latents(variance).sqrt().float(), to_latents(correlation).float()
+            if not isinstance(times, Tensor):
+                return self._grid_marginals(self._grid(times, 1), dtype)
+            variance = self._covariance(times.new_zeros(1).double())  # (group, 1)
+            lags = self._covariance(times.double().diff()).movedim(0, -1)
+            return self._per_latent(variance.squeeze(-1), lags, dtype)
 
-        return self._remembered(("marginals", times), compute)
+        return self._remembered(("marginals", times, dtype), compute)
+
+    def _grid(self, step: float, lags: int) -> Tensor:
+        """Covariances at lags 0, 1, … of an even grid, one more than the last at least. (group, lag)"""
+        return self._covariance(step * torch.arange(max(lags, 1) + 1, device=self._device, dtype=torch.float64))
+
+    def _grid_marginals(self, covariances: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return self._per_latent(covariances[:, 0], covariances[:, 1], dtype)
+
+    def _per_latent(self, variance: Tensor, lag_one: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        to_latents = self.kernel.to_latents
+        return to_latents(variance).sqrt().to(dtype), to_latents(lag_one / variance).to(dtype)
 
     def _remembered(self, key: tuple[Any, ...], compute: Callable[[], T]) -> T:
         """What was computed before with the same parameters, for an even grid and a kernel that is not learned.

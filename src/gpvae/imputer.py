@@ -163,21 +163,21 @@ class GPVAE(BaseEstimator):
         given = Panel.of(data, id=self.schema_.id, time=self.schema_.time)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
-        cell = np.cumsum(missing, dtype=np.int64).reshape(missing.shape) - 1
-        filled = _Filled(int(missing.sum()), samples)
+        counts = missing.sum(axis=1)
+        first = np.cumsum(counts) - counts  # the first missing cell of each row
+        filled = _Filled(int(counts.sum()), samples)
         likelihood = self.model_.likelihood
         with tensor_cores():
             for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
                 gaps = torch.from_numpy(np.flatnonzero(missing[rows])).to(decoded.device)
                 filled.add(
-                    cell[rows][missing[rows]],
+                    _spans(first[rows], counts[rows]),
                     chosen,
                     mean=likelihood.mean(decoded).flatten(1)[:, gaps],
                     variance=likelihood.variance(decoded).flatten(1)[:, gaps],
                     draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
                 )
-        mean, std = filled.moments()
-        return self._imputation(given, np.argwhere(missing), mean, std, filled.draws)
+        return self._imputation(given, missing, filled)
 
     @torch.no_grad()
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
@@ -330,19 +330,22 @@ class GPVAE(BaseEstimator):
                 z = posterior.sample(_normal((chosen.stop - first, *posterior.mean.shape), generator))
                 yield places[gaps], chosen, self.model_.decode(z.flatten(1, 2)[:, wanted]), generator
 
-    def _imputation(
-        self, panel: Panel, cells: NDArray[np.intp], mean: Floats, std: Floats, draws: NDArray[np.float32]
-    ) -> Imputation:
-        """Results for `cells` (cell, (row, model's column)) in the layout of the panel that was given."""
-        places, width = np.array(self._places(panel)), len(panel.columns)
+    def _imputation(self, panel: Panel, missing: Bools, filled: "_Filled") -> Imputation:
+        """Results for the cells `missing` (row, model's column) in the layout of the panel that was given."""
+        mean, std = filled.moments()
+        places, width, scaling = np.array(self._places(panel)), len(panel.columns), self.schema_.scaling
         shift, scale = np.full(width, np.nan), np.full(width, np.nan)
-        shift[places], scale[places] = self.schema_.scaling.shift, self.schema_.scaling.scale
-        columns = places[cells[:, 1]]
-        scaled = Draws(draws, cells[:, 0] * width + columns, shift, scale)
+        shift[places], scale[places] = scaling.shift, scaling.scale
+        gaps = np.zeros(panel.values.shape, dtype=bool)
+        gaps[:, places] = missing
+        cells = np.flatnonzero(missing)
+        if not np.array_equal(places, np.arange(width)):
+            cells = cells // len(places) * width + places[cells % len(places)]
         mean_rows, std_rows = panel.values.copy(), np.where(panel.observed, 0.0, np.nan)
-        mean_rows.flat[scaled.cells] = scaled.unscale(mean)
-        std_rows.flat[scaled.cells] = std * scale[columns]
-        return Imputation(panel, mean_rows, std_rows, scaled)
+        mean_rows.flat[cells], std_rows.flat[cells] = mean, std
+        np.copyto(mean_rows, shift + scale * mean_rows, where=gaps)
+        np.copyto(std_rows, scale * std_rows, where=gaps)
+        return Imputation(panel, mean_rows, std_rows, Draws(filled.draws, cells, shift, scale))
 
     def _fingerprint(self, panel: Panel) -> str:
         """Of the settings and the data that decide how training goes."""
@@ -362,35 +365,47 @@ def _rows_at_once(model: LatentModel) -> int:
     return max(1, NUMBERS_AT_ONCE[next(model.parameters()).device.type] // model.widest)
 
 
+def _spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """start, start + 1, … of each span, one after the other."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
 class _Filled:
     """What was drawn for each missing cell, gathered from the device while it computes the next."""
 
     def __init__(self, cells: int, samples: int):
         self.draws = np.empty((cells, samples), dtype=np.float32)
-        self.sums = np.zeros((3, cells))  # of means, their squares, and variances
-        self.samples = samples
-        self.pending: tuple[Any, ...] | None = None
+        self.mean_and_std = np.empty((2, cells))
+        self.sums: Tensor | float = 0.0  # over the samples so far: of means, their squares, and variances
+        self.pending: tuple[Any, ...] = ()
 
     def add(self, cells: NDArray[np.int64], chosen: slice, *, mean: Tensor, variance: Tensor, draws: Tensor) -> None:
-        """(sample, cell) of some samples and cells."""
+        """(sample, cell) of some cells; of all samples, or of a few at a time and in order."""
         wide = mean.double()
-        sums = torch.stack([wide.sum(0), (wide**2).sum(0), variance.double().sum(0)])
-        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), _to_host(sums))
-        self._store(before)
+        self.sums = self.sums + torch.stack([wide.sum(0), (wide**2).sum(0), variance.sum(0, dtype=torch.float64)])
+        moments = None
+        if chosen.stop == self.draws.shape[1]:
+            mean, square, noise = self.sums / chosen.stop
+            moments = _to_host(torch.stack([mean, ((square - mean**2).clamp(min=0) + noise).sqrt()]))
+            self.sums = 0.0
+        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), moments)
+        self._store(*before)
 
-    def _store(self, part: tuple[Any, ...] | None) -> None:
-        if part is None or not len(part[0]):
+    def _store(self, *part: Any) -> None:
+        if not part or not len(part[0]):
             return
-        cells, chosen, draws, sums = part
+        cells, chosen, draws, moments = part
         run = slice(cells[0], cells[-1] + 1) if cells[-1] - cells[0] + 1 == len(cells) else cells
         torch.from_numpy(self.draws)[run, chosen] = draws()
-        self.sums[:, run] += sums().numpy()
+        if moments:
+            self.mean_and_std[:, run] = moments()
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and deviation of each cell, observation noise included."""
-        self._store(self.pending)
-        mean, square, noise = self.sums / self.samples
-        return mean, np.sqrt(np.maximum(square - mean**2, 0) + noise)
+        self._store(*self.pending)
+        self.pending = ()
+        mean, std = self.mean_and_std
+        return mean, std
 
 
 def _to_host(x: Tensor) -> Callable[[], Tensor]:

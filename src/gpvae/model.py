@@ -17,7 +17,7 @@ from torch.nn.functional import pad, softplus
 
 from gpvae import kernels
 from gpvae.batches import Batch
-from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, Times, neighbours_for
+from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, PriorAt, Times, neighbours_for
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
 from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
@@ -94,9 +94,7 @@ class Loss(NamedTuple):
 class Ingredients(NamedTuple):
     """What a batch's loss is made of besides the batch and the weights."""
 
-    prior_std: Tensor  # as `GPPrior.marginals` and `GPPrior.factor` give them
-    prior_corr: Tensor
-    prior_weights: Tensor
+    prior: PriorAt
     noise: Tensor  # (M, [K,] batch, time, latent) standard normal
 
 
@@ -185,13 +183,13 @@ class LatentModel(nn.Module):
         m, k = self.config.mc_samples, self.config.importance_samples
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
-        return Ingredients(*self.prior.marginals(times), self.prior.factor(times).weights, noise)
+        return Ingredients(self.prior.at(times), noise)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
-        posterior = self._posterior(batch, given.prior_std, given.prior_corr)
+        posterior = self._posterior(batch, given.prior.std, given.prior.corr)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
-        return bound(posterior, batch, NeighbourFactor(given.prior_weights), given.noise, self.config.beta * warmth)
+        return bound(posterior, batch, NeighbourFactor(given.prior.weights), given.noise, self.config.beta * warmth)
 
     def _elbo(
         self, posterior: Chain, batch: Batch, prior: NeighbourFactor, noise: Tensor, beta: Tensor | float

@@ -61,7 +61,6 @@ PHYSIONET = _settings(  # 48 × 35, standardised
     ModelConfig(
         latent_dim=35,
         kernel=Cauchy(7.0),
-        neighbours=47,  # the exact prior
         encoder_filters=128,
         encoder_window=24,
         encoder_widths=(128,),

@@ -215,8 +215,11 @@ class Update:
         self._count({"loss": loss.total, **loss.parts})
 
     def descend(self) -> None:
-        """Clip the gradients and follow them."""
-        torch.nn.utils.clip_grad_norm_(self.learned, self.config.clip_norm)
+        """Shorten the gradients where they are too long, and follow them."""
+        gradients = [parameter.grad for parameter in self.learned if parameter.grad is not None]
+        length = torch.cat([gradient.flatten().float() for gradient in gradients]).norm()
+        shorter = (self.config.clip_norm / (length + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, shorter)  # pyright: ignore[reportPrivateImportUsage]
         self.optimizer.step()
 
     @torch.no_grad()

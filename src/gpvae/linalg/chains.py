@@ -109,26 +109,25 @@ class NeighbourFactor:
         return sum((torch.diag_embed(u[..., steps:, steps], -steps) for steps in range(u.shape[-1])), u.new_zeros(()))
 
 
-def neighbour_factor(
-    covariance: Callable[[Tensor], Tensor],
-    times: Tensor | float,
-    neighbours: int,
-    *,
-    device: torch.device | None = None,
-    chunk: int = 4096,
-) -> NeighbourFactor:
-    """Condition each step of a stationary process on its `neighbours` predecessors; in float64.
+def grid_factor(covariances: Tensor) -> NeighbourFactor:
+    """Condition each step of a stationary process on an even grid on its p predecessors.
 
-    `covariance` maps time lags (...) to covariances (latent, ...), jitter included at lag 0. `times` is the step of an
-    even grid, where all rows beyond the first `neighbours` are one row, or (batch, time).
+    `covariances` (latent, 1 + p) are those at lags 0 … p. All rows beyond the first p are one row.
 
     With K = L Lᵀ over neighbouring times, ε = L⁻¹ z: the last row of L⁻¹ holds the weights of the last step.
     """
-    if not isinstance(times, Tensor):
-        place = torch.arange(neighbours + 1, device=device)
-        toeplitz = covariance(times * place.double())[..., (place.unsqueeze(-1) - place).abs()]
-        return NeighbourFactor(_to_lags(_inverse(_cholesky(toeplitz))).movedim(0, -1))
-    times = times.double()
+    place = torch.arange(covariances.shape[-1], device=covariances.device)
+    toeplitz = covariances[..., (place.unsqueeze(-1) - place).abs()]
+    return NeighbourFactor(_to_lags(_inverse(_cholesky(toeplitz))).movedim(0, -1))
+
+
+def neighbour_factor(
+    covariance: Callable[[Tensor], Tensor], times: Tensor, neighbours: int, *, chunk: int = 4096
+) -> NeighbourFactor:
+    """The same at any times (batch, time), with `neighbours` predecessors each.
+
+    `covariance` maps time lags (...) to covariances (latent, ...), jitter included at lag 0.
+    """
     order = min(neighbours, times.shape[-1] - 1)
     head = _to_lags(_inverse(_cholesky(_between(covariance, times[..., : order + 1]))))  # rows 0 … p at once
     windows = times.unfold(-1, order + 1, 1)[..., 1:, :]  # (batch, T - p - 1, 1 + p)
