@@ -296,7 +296,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         nonlocal chosen
         try:
-            return chosen(*args)
+            # Shapes and models that came before count too: PyTorch's own limit would silently end at the eighth.
+            with torch._dynamo.config.patch(recompile_limit=256):
+                return chosen(*args)
         except TorchDynamoException as error:
             warnings.warn(f"training goes on without torch.compile: {error}", stacklevel=2)
             chosen = function
