@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench speed clean
 
 demo: $(READY)
 	$(BIN)/gpvae demo --force
@@ -19,6 +19,14 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/long_series.py
 	$(BIN)/python benchmarks/tables.py
+
+# Beside PyPOTS, which is installed for it; DEVICE=cuda on a GPU.
+DEVICE ?= cpu
+speed: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
+	$(BIN)/python benchmarks/lengths.py --device $(DEVICE)
+	$(BIN)/python benchmarks/lengths.py --plot
 
 clean:
 	rm -rf .venv demo dist

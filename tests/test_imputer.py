@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from gpvae import GPVAE, DataError, ModelConfig, Panel, paper
+from gpvae import GPVAE, DataError, ModelConfig, Panel, imputer, paper
 from gpvae.distributions import Gaussian
 from gpvae.imputer import _Judge
 from gpvae.kernels import Cauchy
@@ -70,6 +70,21 @@ def test_summaries_agree_with_the_samples(tiny: GPVAE, waves: Array) -> None:
     inside = (lower <= samples) & (samples <= upper)
     np.testing.assert_allclose(inside[:, gaps].mean(0), 0.8, atol=0.005)
     np.testing.assert_allclose(lower, result.quantile(0.1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 2000, 10**6])
+def test_it_does_not_matter_how_much_is_decoded_at_once(
+    tiny: GPVAE, waves: Array, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One series and sample at a time, some, or all; of different lengths, so that cells do not come in their order."""
+    data = Panel.of([waves[0], waves[1, :5], waves[2, :17], waves[3], waves[4, :5]])
+    tiny.fit(waves)
+    monkeypatch.setattr(imputer, "_rows_at_once", lambda model: rows)
+    result = tiny.impute(data, samples=200)
+    draws, gaps = result.draws_at(~data.observed), ~data.observed
+    mean, std = result.mean_rows[gaps], result.std_rows[gaps]
+    assert (np.abs(draws.mean(0) - mean) < 5 * std / np.sqrt(200)).all()
+    np.testing.assert_allclose(draws.std(0), std, rtol=0.35)
 
 
 def test_uncertainty_includes_the_observation_noise(tiny: GPVAE, waves: Array) -> None:

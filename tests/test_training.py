@@ -4,13 +4,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.training import Checkpoint, Progression, TrainingConfig, TrainingError, fabric_for, train
+from gpvae.training import Checkpoint, Progression, TrainingConfig, TrainingError, compiled, fabric_for, train
 
 STEPS = 4
 
@@ -217,6 +217,21 @@ def test_bf16_computes_in_bf16_and_keeps_weights_in_float32() -> None:
     train(model, model.loss, batches, TrainingConfig(epochs=1), fabric=fabric_for("cpu", "bf16-mixed"))
     assert set(dtypes) == {torch.bfloat16}
     assert model.layer.weight.dtype == torch.float32
+
+
+def test_training_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    def refuse(*args: Any) -> None:
+        raise TorchDynamoException("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: refuse)
+    plain, uncompiled = Toy(), Toy()
+    config, fabric = TrainingConfig(epochs=2), fabric_for("cpu", "32-true")
+    train(plain, plain.loss, batches, config, fabric=fabric)
+    with pytest.warns(UserWarning, match="goes on without torch.compile: no C\\+\\+ compiler"):
+        train(uncompiled, compiled(uncompiled.loss), batches, config, fabric=fabric, compile=True)
+    torch.testing.assert_close(plain.layer.weight, uncompiled.layer.weight)
 
 
 def test_tensorboard_logs_on_request(tmp_path: Path) -> None:

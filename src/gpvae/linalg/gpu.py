@@ -19,10 +19,6 @@ and with g the gradient that reaches KL_t, its own gradients are
 In the kernels `c` at step s stands for c_{s-1}, the correlation with the step before.
 """
 
-# pyright: reportMissingImports=false, reportOperatorIssue=false
-
-from typing import Any, cast
-
 import torch
 import triton
 import triton.language as tl
@@ -212,21 +208,21 @@ def recurrence(
     if CARRY:
         state = tl.load(carry + end, mask=exists, other=0.0)
     through = tl.full([LANES], 1.0, tl.float32)
+    start = segment * segment_steps
+    stop = tl.where(exists, tl.minimum(start + segment_steps, time), start)
     for block in range(tl.cdiv(segment_steps, UNROLL)):
         factors, terms = (), ()
         for inner in tl.static_range(UNROLL):
-            offset = block * UNROLL + inner
-            place = segment * segment_steps + offset
-            inside = exists & (offset < segment_steps) & (place < time)
+            place = start + block * UNROLL + inner
+            inside = place < stop
             step = time - 1 - place if REVERSE else place
             a_step = step + 1 if REVERSE else step
             a_here = ((series % a_chains) * time + a_step) * latents + latent
             factors = factors + (tl.load(a + a_here, mask=inside & (place > 0), other=1.0),)
             terms = terms + (tl.load(b + (series * time + step) * latents + latent, mask=inside, other=0.0),)
         for inner in tl.static_range(UNROLL):
-            offset = block * UNROLL + inner
-            place = segment * segment_steps + offset
-            inside = exists & (offset < segment_steps) & (place < time)
+            place = start + block * UNROLL + inner
+            inside = place < stop
             state = factors[inner] * state + terms[inner]
             through = through * factors[inner]
             if not ENDS:
@@ -242,6 +238,7 @@ LANES_WANTED = 2**16  # enough to fill a large GPU
 LARGEST_ORDER = 24  # beyond, the past does not fit into registers
 LONGEST = 120  # steps of a segment: p steps are done twice for each
 UNROLL = 4
+UNIFORM_FROM = 64  # steps of a segment: only then is a kernel without loads of weights worth compiling
 
 
 def _segments(lanes: int, time: int, shortest: int, longest: int) -> tuple[int, int]:
@@ -270,7 +267,7 @@ class _Launch:
         self.strides = _strides(weights)
         lanes = self.chains * self.latents
         self.segments, self.steps = _segments(lanes, self.time, shortest=8, longest=LONGEST)
-        uniform = weights.ndim == 3 and self.steps >= 64 and self.rows <= self.order + 1
+        uniform = weights.ndim == 3 and self.steps >= UNIFORM_FROM and self.rows <= self.order + 1
         self.parts = _launches(self.segments, uniform)
 
     def __call__(self, kernel, first: int, count: int, uniform: bool, *tensors: Tensor, extra=(), **flags) -> None:
@@ -394,5 +391,6 @@ def _recur(
     sizes = (chains, a.shape[0], time, latents, segments, steps)
     flags = {"ENDS": False, "CARRY": False} | flags
     with torch.cuda.device_of(b):
-        launch = cast(Any, recurrence)[(programs,)]
-        launch(a, b, y, through, carry, *sizes, REVERSE=reverse, UNROLL=8, LANES=LANES, num_warps=WARPS, **flags)
+        recurrence[(programs,)](
+            a, b, y, through, carry, *sizes, REVERSE=reverse, UNROLL=8, LANES=LANES, num_warps=WARPS, **flags
+        )
