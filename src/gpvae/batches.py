@@ -65,10 +65,12 @@ class Rows:
     def of(cls, panel: Panel, scaled: Floats, observed: Bools, time_unit: float, device: torch.device) -> "Rows":
         """`scaled` values of the panel of which only those `observed` are used."""
         times = (panel.times - panel.times[panel.starts][panel.series_of_row]) / time_unit
-        empty = np.zeros((1, scaled.shape[1]))
-        seen = np.append(observed, empty.astype(bool), 0)
+        shape = (len(scaled) + 1, scaled.shape[1])
+        values, seen = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
+        np.copyto(values[:-1], scaled, where=observed, casting="same_kind")
+        seen[:-1] = observed
         return cls(
-            values=torch.from_numpy(np.where(seen, np.append(scaled, empty, 0), 0).astype(np.float32)).to(device),
+            values=torch.from_numpy(values).to(device),
             observed=torch.from_numpy(seen).to(device),
             times=torch.from_numpy(times).to(device),
             spacing=_even_spacing(panel, time_unit),

@@ -165,7 +165,7 @@ class GPVAE(BaseEstimator):
         missing = ~panel.observed & self.schema_.scaling.known
         counts = missing.sum(axis=1)
         first = np.cumsum(counts) - counts  # the first missing cell of each row
-        filled = _Filled(int(counts.sum()), samples)
+        filled = _Filled(int(counts.sum()), samples, self.schema_.scaling)
         likelihood = self.model_.likelihood
         with tensor_cores():
             for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
@@ -173,6 +173,7 @@ class GPVAE(BaseEstimator):
                 filled.add(
                     _spans(first[rows], counts[rows]),
                     chosen,
+                    gaps % missing.shape[1],
                     mean=likelihood.mean(decoded).flatten(1)[:, gaps],
                     variance=likelihood.variance(decoded).flatten(1)[:, gaps],
                     draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
@@ -336,15 +337,11 @@ class GPVAE(BaseEstimator):
         places, width, scaling = np.array(self._places(panel)), len(panel.columns), self.schema_.scaling
         shift, scale = np.full(width, np.nan), np.full(width, np.nan)
         shift[places], scale[places] = scaling.shift, scaling.scale
-        gaps = np.zeros(panel.values.shape, dtype=bool)
-        gaps[:, places] = missing
         cells = np.flatnonzero(missing)
         if not np.array_equal(places, np.arange(width)):
             cells = cells // len(places) * width + places[cells % len(places)]
         mean_rows, std_rows = panel.values.copy(), np.where(panel.observed, 0.0, np.nan)
         mean_rows.flat[cells], std_rows.flat[cells] = mean, std
-        np.copyto(mean_rows, shift + scale * mean_rows, where=gaps)
-        np.copyto(std_rows, scale * std_rows, where=gaps)
         return Imputation(panel, mean_rows, std_rows, Draws(filled.draws, cells, shift, scale))
 
     def _fingerprint(self, panel: Panel) -> str:
@@ -373,20 +370,32 @@ def _spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.i
 class _Filled:
     """What was drawn for each missing cell, gathered from the device while it computes the next."""
 
-    def __init__(self, cells: int, samples: int):
+    def __init__(self, cells: int, samples: int, scaling: Scaling):
+        self.scaling = torch.from_numpy(np.stack([scaling.shift, scaling.scale]))
         self.draws = np.empty((cells, samples), dtype=np.float32)
         self.mean_and_std = np.empty((2, cells))
         self.sums: Tensor | float = 0.0  # over the samples so far: of means, their squares, and variances
         self.pending: tuple[Any, ...] = ()
 
-    def add(self, cells: NDArray[np.int64], chosen: slice, *, mean: Tensor, variance: Tensor, draws: Tensor) -> None:
-        """(sample, cell) of some cells; of all samples, or of a few at a time and in order."""
+    def add(
+        self,
+        cells: NDArray[np.int64],
+        chosen: slice,
+        columns: Tensor,
+        *,
+        mean: Tensor,
+        variance: Tensor,
+        draws: Tensor,
+    ) -> None:
+        """(sample, cell) of some cells of some columns; of all samples, or of a few at a time and in order."""
         wide = mean.double()
         self.sums = self.sums + torch.stack([wide.sum(0), (wide**2).sum(0), variance.sum(0, dtype=torch.float64)])
         moments = None
         if chosen.stop == self.draws.shape[1]:
             mean, square, noise = self.sums / chosen.stop
-            moments = _to_host(torch.stack([mean, ((square - mean**2).clamp(min=0) + noise).sqrt()]))
+            std = ((square - mean**2).clamp(min=0) + noise).sqrt()
+            shift, scale = self.scaling.to(mean.device)[:, columns]
+            moments = _to_host(torch.stack([shift + scale * mean, scale * std]))
             self.sums = 0.0
         before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), moments)
         self._store(*before)
@@ -401,7 +410,7 @@ class _Filled:
             self.mean_and_std[:, run] = moments()
 
     def moments(self) -> tuple[Floats, Floats]:
-        """Mean and deviation of each cell, observation noise included."""
+        """Mean and deviation of each cell, observation noise included, in the data's units."""
         self._store(*self.pending)
         self.pending = ()
         mean, std = self.mean_and_std
