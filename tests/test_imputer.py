@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from gpvae import GPVAE, DataError, ModelConfig, Panel, imputer, paper
+from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, imputer, paper
 from gpvae.distributions import Gaussian
+from gpvae.imputation import Draws
 from gpvae.imputer import _Judge
 from gpvae.kernels import Cauchy
 from gpvae.schema import Scaling
@@ -453,3 +454,12 @@ def test_settings_that_make_no_sense(setting: dict[str, Any], tiny: GPVAE, waves
 def test_no_observed_value_at_all(tiny: GPVAE) -> None:
     with pytest.raises(DataError, match="no observed value at all"):
         tiny.fit(np.full((2, 5, 3), np.nan))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 19, 100])
+def test_quantiles_are_numpys(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imputation, "SORTED_AT_ONCE", 3)
+    scaled = np.random.default_rng(samples).normal(size=(8, samples)).astype(np.float32)
+    draws = Draws(scaled, np.arange(8), np.zeros(1), np.ones(1))
+    q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]
+    np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method="weibull"), atol=1e-6)
