@@ -1,9 +1,10 @@
 """From rows to padded batches."""
 
 import numpy as np
+import pytest
 import torch
 
-from gpvae.batches import Cut, Piece, Rows, median_step, shuffled, whole_series, windows
+from gpvae.batches import Batches, Cut, Piece, Rows, median_step, whole_series, windows
 from gpvae.panel import Panel
 
 CPU = torch.device("cpu")
@@ -60,22 +61,38 @@ def test_windows_cover_every_row_once_and_their_cuts_move() -> None:
 
 
 def test_shuffled_batches_hold_every_piece_in_an_order_of_their_own() -> None:
-    pieces = [Piece(i, 1) for i in range(10)]
-    batches = list(shuffled(pieces, 4, np.random.default_rng(0), CPU))
+    panel = Panel.from_array(np.zeros((10, 1, 1)))
+    batches = list(Batches(panel, 64, 4).epoch(np.random.default_rng(0), CPU))
     assert [len(batch.starts) for batch in batches] == [4, 4, 4]
     flat = pieces_of(batches)
-    assert sorted(flat, key=lambda piece: piece.start) == pieces != flat
+    assert sorted(flat, key=lambda piece: piece.start) == [Piece(i, 1) for i in range(10)] != flat
 
 
 def test_shuffled_batches_put_like_lengths_together_in_few_shapes() -> None:
     lengths = np.random.default_rng(0).integers(1, 100, 1000)
-    pieces = [Piece(i, int(length)) for i, length in enumerate(lengths)]
-    batches = list(shuffled(pieces, 16, np.random.default_rng(1), CPU))
-    assert sorted(pieces_of(batches), key=lambda piece: piece.start) == pieces
+    panel = Panel.from_list([np.zeros((length, 1)) for length in lengths])
+    batches = list(Batches(panel, 200, 16).epoch(np.random.default_rng(1), CPU))
+    assert sorted(pieces_of(batches), key=lambda piece: piece.start) == windows(panel, 200)
     assert all(batch.time >= int(batch.lengths.max()) for batch in batches)
     assert len({batch.time for batch in batches}) < 25
     assert lengths.sum() / sum(batch.time * len(batch.starts) for batch in batches) > 0.75
-    assert {batch.time for batch in shuffled([Piece(0, 36)] * 9, 4, np.random.default_rng(0), CPU)} == {36}
+    same = Batches(Panel.from_array(np.zeros((9, 36, 1))), 64, 4)
+    assert {batch.time for batch in same.epoch(np.random.default_rng(0), CPU)} == {36}
+
+
+def test_shapes_stay_few_while_cuts_move() -> None:
+    plan = Batches(Panel.from_list([np.zeros((n, 1)) for n in [1000] * 7 + [64] * 3]), 64, 16)
+    cuts = [cut for seed in range(20) for cut in plan.epoch(np.random.default_rng(seed), CPU)]
+    assert len({(len(cut.starts), cut.time) for cut in cuts}) == 1
+
+
+def test_every_time_step_weighs_the_same_whatever_its_batch() -> None:
+    """Sums over a batch are divided by the steps of the usual one: over an epoch, that is a mean over all steps."""
+    panel = Panel.from_list([np.zeros((n, 1)) for n in [2] * 40 + [50] * 40])
+    cuts = list(Batches(panel, 64, 8).epoch(np.random.default_rng(0), CPU))
+    assert len({int(cut.lengths.sum()) for cut in cuts}) > 1
+    total = sum(float(cut.lengths.sum() / rows_of(panel).batch(cut).steps) for cut in cuts)
+    assert total == pytest.approx(len(cuts))
 
 
 def pieces_of(cuts: list[Cut]) -> list[Piece]:

@@ -71,10 +71,19 @@ def test_resumed_fit_equals_an_unbroken_one(waves: Array, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("settings", TRAINED_ON.values(), ids=TRAINED_ON)
 @pytest.mark.parametrize("grid", [True, False])
-def test_recorded_steps_equal_those_taken_one_by_one(waves: Array, settings: dict[str, Any], grid: bool) -> None:
-    """The same losses, epoch by epoch, whether kernels are replayed or launched from Python."""
+@pytest.mark.parametrize("ragged", [True, False])
+def test_recorded_steps_equal_those_taken_one_by_one(
+    waves: Array, settings: dict[str, Any], grid: bool, ragged: bool
+) -> None:
+    """The same losses whether kernels are replayed or launched from Python, for batches of one shape or several."""
     times = None if grid else np.cumsum(np.random.default_rng(0).uniform(0.5, 2, (12, 30)), axis=1)
     panel = Panel.from_array(waves, times=times)
+    if ragged:
+        lengths = [30, 7] * 6
+        panel = Panel.from_list(
+            [series[:n] for series, n in zip(waves, lengths, strict=True)],
+            times=None if times is None else [row[:n] for row, n in zip(times, lengths, strict=True)],
+        )
     histories = []
     for warm_ups in (RecordedUpdate.WARM_UPS, 10**9):
         with pytest.MonkeyPatch.context() as patch:

@@ -88,6 +88,24 @@ def test_it_does_not_matter_how_much_is_decoded_at_once(
     np.testing.assert_allclose(draws.std(0), std, rtol=0.35)
 
 
+def test_cells_of_series_that_are_not_decoded_in_their_order(tiny: GPVAE, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Series go by length. Those of one group may be out of order and yet seem, by number, to be one run of cells."""
+    data = [np.random.default_rng(n).normal(size=(n, 1)) for n in (100, 400, 120, 110)]
+    for series, count in zip(data, (7, 10, 5, 10), strict=True):
+        series[10 : 10 + count] = np.nan
+    panel = Panel.of(data)
+    tiny.fit(panel)
+    monkeypatch.setattr(imputer, "_rows_at_once", lambda model: 100 * 370)
+    filled = tiny.impute(panel, samples=100)
+    gaps = ~panel.observed
+    mean, std, draws = filled.mean_rows[gaps], filled.std_rows[gaps], filled.draws_at(gaps)
+    assert (std > 0).all()
+    assert (np.abs(draws.mean(0) - mean) < 6 * std / 10).all()
+    alone = [tiny.impute(series, samples=100) for series in data]
+    expected = np.concatenate([each.mean[np.isnan(series)] for each, series in zip(alone, data, strict=True)])
+    assert (np.abs(mean - expected) < 6 * std / 10 * np.sqrt(2)).all()
+
+
 def test_uncertainty_includes_the_observation_noise(tiny: GPVAE, waves: Array) -> None:
     result = tiny.fit(waves).impute(waves, samples=50)
     assert isinstance(tiny.model_.likelihood, Gaussian)

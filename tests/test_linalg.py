@@ -70,6 +70,12 @@ def test_recurrence_gradient() -> None:
     assert gradcheck(linear_recurrence, (a, b))
 
 
+def test_recurrence_of_one_factor_for_all_latents_and_of_no_time() -> None:
+    a, b = torch.rand(5, 9, 1, dtype=torch.float64), torch.randn(5, 9, 3, dtype=torch.float64)
+    assert torch.equal(linear_recurrence(a, b), linear_recurrence(a.expand(5, 9, 3), b))
+    assert linear_recurrence(a[:, :0], b[:, :0]).shape == (5, 0, 3)
+
+
 def test_recurrence_broadcasts_samples_in_front() -> None:
     a, b = torch.rand(5, 9, 2, dtype=torch.float64), torch.randn(4, 5, 9, 2, dtype=torch.float64)
     assert torch.equal(linear_recurrence(a, b), torch.stack([linear_recurrence(a, each) for each in b]))
@@ -160,18 +166,13 @@ def test_even_grid_equals_the_same_times_given_one_by_one(kernel: Kernel, neighb
         torch.testing.assert_close(even.expand_as(given), given)
 
 
-def test_factor_of_a_grid_is_computed_once_until_the_kernel_changes() -> None:
-    fixed, learned = (
-        prior_of(Cauchy(3.0), 4),
-        GPPrior(LatentKernel(Cauchy(3.0), 2, learned=True), neighbours=4, jitter=JITTER),
-    )
-    first = fixed.factor(1.0)
-    assert fixed.factor(1.0).weights is first.weights
-    assert not torch.equal(fixed.factor(2.0).weights, first.weights)
-    assert learned.factor(1.0).weights is not learned.factor(1.0).weights
-    fixed.load_state_dict(prior_of(Cauchy(5.0), 4).state_dict())
-    assert torch.equal(fixed.factor(1.0).weights, prior_of(Cauchy(5.0), 4).factor(1.0).weights)
-    assert not torch.equal(fixed.factor(1.0).weights, first.weights)
+def test_factor_of_a_short_grid_is_the_beginning_of_a_long_one() -> None:
+    prior = prior_of(Cauchy((2.0, 3.0)), 6)
+    for steps in (1, 2, 5, 7, 50):
+        short = prior.at(1.0, torch.float64, steps=steps)
+        order = min(steps, 7)
+        torch.testing.assert_close(short.weights, prior.factor(1.0, torch.float64).weights[:order, :order])
+        torch.testing.assert_close(short.corr, prior.marginals(1.0, torch.float64)[1])
 
 
 def test_covariance_that_is_not_positive_definite_gives_nan_and_no_numbers() -> None:

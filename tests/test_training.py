@@ -157,6 +157,19 @@ def test_loss_that_is_not_finite_stops_with_step_and_part(value: float) -> None:
         run(model)
 
 
+def test_gradient_that_is_not_finite_stops_training_even_in_the_last_step() -> None:
+    model, steps = Toy(), 0
+
+    def spoil(part: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        return part if steps < STEPS else part + (0 * part).sqrt().sum()  # 0, with the gradient 0 · ∞
+
+    model.spoil = spoil
+    with pytest.raises(TrainingError, match=f"the loss is not finite at step {STEPS - 1}: gradient is nan"):
+        run(model, epochs=1)
+
+
 def test_weights_of_the_best_epoch_are_kept_and_patience_ends_training() -> None:
     model, seen = Toy(), []
     scores = iter([3.0, 1.0, 2.0, 2.0, 0.0])
@@ -229,6 +242,7 @@ def test_training_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) ->
     plain, uncompiled = Toy(), Toy()
     config, fabric = TrainingConfig(epochs=2), fabric_for("cpu", "32-true")
     train(plain, plain.loss, batches, config, fabric=fabric)
+    assert all(parameter.grad is None for parameter in plain.parameters())
     with pytest.warns(UserWarning, match="goes on without torch.compile: no C\\+\\+ compiler"):
         train(uncompiled, compiled(uncompiled.loss), batches, config, fabric=fabric, compile=True)
     torch.testing.assert_close(plain.layer.weight, uncompiled.layer.weight)

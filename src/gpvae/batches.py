@@ -19,6 +19,7 @@ class Batch:
     observed: Tensor  # (batch, time, feature) bool
     times: Tensor | float  # (batch, time) float64, in steps; or the one step of an even grid
     lengths: Tensor  # (batch,) how many steps there are; behind them is padding
+    usual_steps: Tensor | None = None  # of an epoch's batches on average, where this is one of many
 
     @property
     def valid(self) -> Tensor:
@@ -27,8 +28,11 @@ class Batch:
 
     @property
     def steps(self) -> Tensor:
-        """How many time steps there are, padding aside."""
-        return self.lengths.sum()
+        """What sums over the batch are divided by: its time steps, or those of the usual batch.
+
+        The latter gives every time step the same weight, whether its batch is made of short pieces or of long ones.
+        """
+        return self.lengths.sum() if self.usual_steps is None else self.usual_steps
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,11 @@ class Cut(NamedTuple):
     starts: Tensor  # (batch,)
     lengths: Tensor  # (batch,)
     time: int  # steps of the batch, padding included
+    usual_steps: Tensor | None = None  # of an epoch's batches on average
 
     @classmethod
     def of(cls, pieces: list[Piece], device: torch.device) -> "Cut":
-        starts, lengths = torch.tensor([(piece.start, piece.length) for piece in pieces], device=device).unbind(-1)
+        starts, lengths = torch.tensor([[piece.start, piece.length] for piece in pieces], device=device).T.contiguous()
         return cls(starts, lengths, max(piece.length for piece in pieces))
 
 
@@ -80,7 +85,7 @@ class Rows:
         step = torch.arange(cut.time, device=self.values.device)
         row = cut.starts.unsqueeze(-1) + step
         row = torch.where(step < cut.lengths.unsqueeze(-1), row, len(self.values) - 1)
-        return Batch(self.values[row], self.observed[row], self.times_of(cut), cut.lengths)
+        return Batch(self.values[row], self.observed[row], self.times_of(cut), cut.lengths, cut.usual_steps)
 
     def times_of(self, cut: Cut) -> Tensor | float:
         """Padding goes on in unit steps behind the last row, so that no two times are the same."""
@@ -116,29 +121,44 @@ def windows(panel: Panel, size: int, generator: np.random.Generator | None = Non
 PILE = 8  # batches that are sorted by length together
 
 
-def shuffled(pieces: list[Piece], size: int, generator: np.random.Generator, device: torch.device) -> Iterator[Cut]:
-    """Batches of at most `size` pieces in random order, of few different shapes.
+@dataclass(frozen=True)
+class Batches:
+    """How a panel's windows go into batches of few shapes, every epoch in another order."""
 
-    All have the same number of pieces, the last filled up with empty ones. Pieces of like length go together as far as
-    that leaves chance its say: a shuffled pile of a few batches is sorted by bucket, cut, and the batches shuffled
-    again. All numbers go to the device in one copy.
-    """
-    starts, lengths = np.array([(piece.start, piece.length) for piece in pieces], dtype=np.int64).T
-    buckets = np.minimum(_bucket(lengths), lengths.max())
-    count = -(-len(pieces) // size)
-    size = -(-len(pieces) // count)
-    order = generator.permutation(len(pieces))
-    order = order[np.lexsort((buckets[order], np.arange(len(order)) // (PILE * size)))]
-    cuts = np.zeros((2, count * size), dtype=np.int64)
-    cuts[:, : len(order)] = starts[order], lengths[order]
-    times = np.maximum.reduceat(buckets[order], np.arange(0, len(order), size))
-    on_device = torch.from_numpy(cuts).to(device).unflatten(-1, (count, size))
-    for i in generator.permutation(count).tolist():
-        yield Cut(on_device[0, i], on_device[1, i], int(times[i]))
+    panel: Panel
+    window: int
+    size: int  # at most so many pieces in a batch
+
+    @property
+    def even_size(self) -> int:
+        """Pieces in each batch, such that the last one is about as full as the others."""
+        long = self.panel.lengths > self.window
+        most = int(np.where(long, -(-self.panel.lengths // self.window) + 1, 1).sum())
+        return -(-most // -(-most // self.size))
+
+    def epoch(self, generator: np.random.Generator, device: torch.device) -> Iterator[Cut]:
+        """Every piece once, in random order.
+
+        Pieces of like length go together as far as that leaves chance its say: a shuffled pile of a few batches is
+        sorted by bucket, cut, and the batches shuffled again. All numbers go to the device in one copy.
+        """
+        pieces, size = windows(self.panel, self.window, generator), self.even_size
+        starts, lengths = np.array([(piece.start, piece.length) for piece in pieces], dtype=np.int64).T
+        buckets = np.minimum(_bucket(lengths), min(self.window, self.panel.lengths.max()))
+        order = generator.permutation(len(pieces))
+        order = order[np.lexsort((buckets[order], np.arange(len(order)) // (PILE * size)))]
+        count = -(-len(order) // size)
+        cuts = np.zeros((2, count * size), dtype=np.int64)
+        cuts[:, : len(order)] = starts[order], lengths[order]
+        times = np.maximum.reduceat(buckets[order], np.arange(0, len(order), size))
+        on_device = torch.from_numpy(cuts).to(device).unflatten(-1, (count, size))
+        usual = torch.tensor(lengths.sum() / count, dtype=torch.float32, device=device)
+        for i in generator.permutation(count).tolist():
+            yield Cut(on_device[0, i], on_device[1, i], int(times[i]), usual)
 
 
 def _bucket(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The next larger of 8, 10, 12, 14, 16, 20, … steps: at most a quarter of them is padding."""
+    """The next larger of 2, 4, … 16, 20, 24, 28, 32, 40, …: beyond 8 at most a fifth is padding."""
     grain = 2 ** np.maximum(np.ceil(np.log2(lengths)).astype(np.int64) - 3, 1)
     return -(-lengths // grain) * grain
 

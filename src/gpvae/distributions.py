@@ -1,8 +1,7 @@
 """The GP prior over latent series, and the likelihoods of observed values."""
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,8 +12,6 @@ from gpvae.linalg import LOG_2PI, NeighbourFactor, grid_factor, neighbour_factor
 
 LikelihoodName = Literal["gaussian", "bernoulli"]
 Times = Tensor | float  # (batch, time), or the one step of an even grid; in steps
-T = TypeVar("T")
-KNOWN_AT_MOST = 16
 
 
 class PriorAt(NamedTuple):
@@ -35,22 +32,16 @@ class GPPrior(nn.Module):
         super().__init__()
         self.kernel, self.neighbours, self.jitter = kernel, neighbours, jitter
 
-        self._known: dict[Any, Any] = {}
-
-    def at(self, times: Times, dtype: torch.dtype = torch.float32) -> "PriorAt":
-        """Marginals and neighbour conditionals at `times`; computed in float64, once for an even grid."""
-
-        def compute() -> PriorAt:
+    def at(self, times: Times, dtype: torch.dtype = torch.float32, *, steps: int | None = None) -> "PriorAt":
+        """Marginals and neighbour conditionals at `times`; computed in float64. On a grid for series up to `steps`."""
+        with self._in_double():
             if isinstance(times, Tensor):
-                std, corr = self.marginals(times, dtype)
                 factor = neighbour_factor(self._covariance, times.double(), self.neighbours)
-            else:
-                covariances = self._grid(times, self.neighbours)
-                std, corr = self._grid_marginals(covariances, dtype)
-                factor = grid_factor(covariances[:, : self.neighbours + 1])
-            return PriorAt(std, corr, self.kernel.to_latents(factor.weights).to(dtype))
-
-        return self._remembered(("at", times, dtype), compute)
+                return PriorAt(*self.marginals(times, dtype), self.kernel.to_latents(factor.weights).to(dtype))
+            order = self.neighbours if steps is None else min(self.neighbours, steps - 1)
+            covariances = self._grid(times, order)
+            weights = grid_factor(covariances[:, : order + 1]).weights
+            return PriorAt(*self._grid_marginals(covariances, dtype), self.kernel.to_latents(weights).to(dtype))
 
     def factor(self, times: Times, dtype: torch.dtype = torch.float32) -> NeighbourFactor:
         return NeighbourFactor(self.at(times, dtype).weights)
@@ -60,19 +51,25 @@ class GPPrior(nn.Module):
 
         The correlation has (batch, time - 1) in front, or, on an even grid, nothing.
         """
-
-        def compute() -> tuple[Tensor, Tensor]:
+        with self._in_double():
             if not isinstance(times, Tensor):
                 return self._grid_marginals(self._grid(times, 1), dtype)
             variance = self._covariance(times.new_zeros(1).double())  # (group, 1)
             lags = self._covariance(times.double().diff()).movedim(0, -1)
             return self._per_latent(variance.squeeze(-1), lags, dtype)
 
-        return self._remembered(("marginals", times, dtype), compute)
+    @property
+    def learned(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.kernel.parameters())
+
+    def _in_double(self) -> torch.autocast:
+        return torch.autocast(self.kernel.group.device.type, enabled=False)
 
     def _grid(self, step: float, lags: int) -> Tensor:
         """Covariances at lags 0, 1, … of an even grid, one more than the last at least. (group, lag)"""
-        return self._covariance(step * torch.arange(max(lags, 1) + 1, device=self._device, dtype=torch.float64))
+        return self._covariance(
+            step * torch.arange(max(lags, 1) + 1, device=self.kernel.group.device, dtype=torch.float64)
+        )
 
     def _grid_marginals(self, covariances: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self._per_latent(covariances[:, 0], covariances[:, 1], dtype)
@@ -80,28 +77,6 @@ class GPPrior(nn.Module):
     def _per_latent(self, variance: Tensor, lag_one: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         to_latents = self.kernel.to_latents
         return to_latents(variance).sqrt().to(dtype), to_latents(lag_one / variance).to(dtype)
-
-    def _remembered(self, key: tuple[Any, ...], compute: Callable[[], T]) -> T:
-        """What was computed before with the same parameters, for an even grid and a kernel that is not learned.
-
-        (One that is learned changes with every step; on a GPU that replays a recorded step, unseen from here.)
-        """
-        parameters = list(self.kernel.parameters())
-        with torch.autocast(self._device.type, enabled=False):
-            if any(parameter.requires_grad for parameter in parameters) or any(
-                isinstance(part, Tensor) for part in key
-            ):
-                return compute()
-            key = (*key, self._device, *(parameter._version for parameter in parameters))
-            if key not in self._known:
-                if len(self._known) >= KNOWN_AT_MOST:
-                    self._known.clear()
-                self._known[key] = compute()
-            return self._known[key]
-
-    @property
-    def _device(self) -> torch.device:
-        return self.kernel.group.device
 
     def _covariance(self, lags: Tensor) -> Tensor:
         return self.kernel(lags) + self.jitter * (lags == 0)

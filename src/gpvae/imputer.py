@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae import missingness
-from gpvae.batches import Cut, Piece, Rows, shuffled, whole_series, windows
+from gpvae.batches import Batches, Cut, Piece, Rows, whole_series, windows
 from gpvae.distributions import Gaussian
 from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation
@@ -43,8 +43,9 @@ from gpvae.training import (
 )
 
 FORMAT = 1
+ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
 EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
-NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # that a layer may make in one go: 64 MB, 1 GB
+NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA that repay a compiler's half minute
 
 
@@ -121,22 +122,25 @@ class GPVAE(BaseEstimator):
         pieces = windows(panel, self.window)
         judge = _Judge(model, rows, schema.rows(panel, held_out, fabric.device), pieces, self.seed)
 
+        plan = Batches(panel, self.window, self.batch_size)
+        # On a grid, a prior that is not learned is the same for all batches.
+        known = None if model.prior.learned or rows.spacing is None else model.prior.at(rows.spacing, steps=self.window)
+
         def batches(epoch: int) -> Iterator[Cut]:
-            generator = epoch_generator(self.seed, epoch)
-            return shuffled(windows(panel, self.window, generator), self.batch_size, generator, fabric.device)
+            return plan.epoch(epoch_generator(self.seed, epoch), fabric.device)
 
         def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
             return model.bound(rows.batch(cut), given, warmth)
 
         def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
-            given = model.ingredients(rows.times_of(cut), (len(cut.starts), cut.time), generator)
+            given = model.ingredients(rows.times_of(cut), (len(cut.starts), cut.time), generator, known)
             return chosen_bound(cut, given, warmth)
 
-        steps = math.ceil(len(pieces) / self.batch_size)
+        steps = math.ceil(len(pieces) / plan.even_size)
         config = self._training_config(steps)
         worth_compiling = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM
         chosen_bound = compiled(bound) if worth_compiling else bound
-        with tensor_cores(), progress_bar(config.epochs, steps, show=self.verbose) as report:
+        with tensor_cores(fabric.device), progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(
                 model,
                 loss,
@@ -150,7 +154,8 @@ class GPVAE(BaseEstimator):
                 compile=worth_compiling,
             )
         if held_out.any():
-            judge.set_noise()
+            with tensor_cores(fabric.device):
+                judge.set_noise()
         self.model_, self.schema_, self.history_ = model.eval(), schema, run.history
         return self
 
@@ -167,7 +172,7 @@ class GPVAE(BaseEstimator):
         first = np.cumsum(counts) - counts  # the first missing cell of each row
         filled = _Filled(int(counts.sum()), samples, self.schema_.scaling)
         likelihood = self.model_.likelihood
-        with tensor_cores():
+        with tensor_cores(self._device):
             for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
                 gaps = torch.from_numpy(np.flatnonzero(missing[rows])).to(decoded.device)
                 filled.add(
@@ -195,9 +200,10 @@ class GPVAE(BaseEstimator):
         asked = ~panel.observed & ~np.isnan(answers) & self.schema_.scaling.varies
         scaled = torch.from_numpy(np.where(asked, self.schema_.scaling.apply(answers), 0).astype(np.float32))
         total = np.full(answers.shape, -np.inf)
-        for rows, _, decoded, _ in self._decoded(panel, samples, seed):
-            log_prob = self.model_.likelihood.log_prob(decoded, scaled[rows].to(decoded.device)).double()
-            total[rows] = np.logaddexp(total[rows], log_prob.logsumexp(0).cpu().numpy())
+        with tensor_cores(self._device):
+            for rows, _, decoded, _ in self._decoded(panel, samples, seed):
+                log_prob = self.model_.likelihood.log_prob(decoded, scaled[rows].to(decoded.device)).double()
+                total[rows] = np.logaddexp(total[rows], log_prob.logsumexp(0).cpu().numpy())
         scale = np.where(self.schema_.scaling.varies, self.schema_.scaling.scale, 1)
         density = np.full(truth.shape, np.nan)
         density[:, self._places(given)] = np.where(asked, total - math.log(samples) - np.log(scale), np.nan)
@@ -315,7 +321,7 @@ class GPVAE(BaseEstimator):
         Yields the rows, which of the samples these are, the decoded samples (sample, row, feature), and the random
         numbers to go on with.
         """
-        device = next(self.model_.parameters()).device
+        device = self._device
         rows = self.schema_.rows(panel, panel.observed, device)
         at_once = _rows_at_once(self.model_)
         for number, pieces in enumerate(whole_series(panel, max(1, at_once // samples))):
@@ -344,10 +350,14 @@ class GPVAE(BaseEstimator):
         mean_rows.flat[cells], std_rows.flat[cells] = mean, std
         return Imputation(panel, mean_rows, std_rows, Draws(filled.draws, cells, shift, scale))
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model_.parameters()).device
+
     def _fingerprint(self, panel: Panel) -> str:
         """Of the settings and the data that decide how training goes."""
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("device", "verbose")}
-        digest = hashlib.sha256(json.dumps(settings | {"model": self.model.to_plain()}).encode())
+        digest = hashlib.sha256(json.dumps(settings | {"model": self.model.to_plain(), "order": ORDER}).encode())
         for array in (panel.values, panel.times, panel.lengths):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -373,7 +383,7 @@ class _Filled:
     def __init__(self, cells: int, samples: int, scaling: Scaling):
         self.scaling = torch.from_numpy(np.stack([scaling.shift, scaling.scale]))
         self.draws = np.empty((cells, samples), dtype=np.float32)
-        self.mean_and_std = np.empty((2, cells))
+        self.mean_and_std = np.full((2, cells), np.nan)
         self.sums: Tensor | float = 0.0  # over the samples so far: of means, their squares, and variances
         self.pending: tuple[Any, ...] = ()
 
@@ -392,10 +402,10 @@ class _Filled:
         self.sums = self.sums + torch.stack([wide.sum(0), (wide**2).sum(0), variance.sum(0, dtype=torch.float64)])
         moments = None
         if chosen.stop == self.draws.shape[1]:
-            mean, square, noise = self.sums / chosen.stop
-            std = ((square - mean**2).clamp(min=0) + noise).sqrt()
-            shift, scale = self.scaling.to(mean.device)[:, columns]
-            moments = _to_host(torch.stack([shift + scale * mean, scale * std]))
+            centre, square, noise = self.sums / chosen.stop
+            std = ((square - centre**2).clamp(min=0) + noise).sqrt()
+            shift, scale = self.scaling.to(centre.device)[:, columns]
+            moments = _to_host(torch.stack([shift + scale * centre, scale * std]))
             self.sums = 0.0
         before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), moments)
         self._store(*before)
@@ -404,7 +414,7 @@ class _Filled:
         if not part or not len(part[0]):
             return
         cells, chosen, draws, moments = part
-        run = slice(cells[0], cells[-1] + 1) if cells[-1] - cells[0] + 1 == len(cells) else cells
+        run = slice(cells[0], cells[-1] + 1) if (np.diff(cells) == 1).all() else cells
         torch.from_numpy(self.draws)[run, chosen] = draws()
         if moments:
             self.mean_and_std[:, run] = moments()

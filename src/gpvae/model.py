@@ -178,12 +178,14 @@ class LatentModel(nn.Module):
         """
         return self.bound(batch, self.ingredients(batch.times, batch.observed.shape[:2], generator), warmth)
 
-    def ingredients(self, times: Times, shape: tuple[int, ...], generator: Generator) -> "Ingredients":
-        """What the loss of a batch of `shape` (batch, time) needs besides the batch."""
+    def ingredients(
+        self, times: Times, shape: tuple[int, ...], generator: Generator, prior: PriorAt | None = None
+    ) -> "Ingredients":
+        """What the loss of a batch of `shape` (batch, time) needs besides the batch; the prior, if it is known."""
         m, k = self.config.mc_samples, self.config.importance_samples
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
-        return Ingredients(self.prior.at(times), noise)
+        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""

@@ -19,6 +19,8 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
 class TimeConvolution(nn.Module):
     """One convolution over time that keeps the length, then dense layers on each step. (batch, time, channel)"""
 
+    LARGE = 4096  # numbers in a window
+
     def __init__(self, inputs: int, *, filters: int, window: int, widths: Sequence[int], outputs: int):
         super().__init__()
         # Asymmetric zero padding of our own: for even windows "same" leaves the choice of side to the backend.
@@ -31,10 +33,10 @@ class TimeConvolution(nn.Module):
         return self.dense(self._convolve(x).relu())
 
     def _convolve(self, x: Tensor) -> Tensor:
-        """In training as one matrix product over all windows: faster, where libraries are slow to find gradients of a
-        wide convolution of few channels. It takes `window` times the memory of x.
+        """In training as one matrix product over all windows, unless they are large: libraries are slow to find the
+        gradients of a wide convolution of few channels. It takes `window` times the memory of x.
         """
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or self.convolution.weight[0].numel() > self.LARGE:
             return self.convolution(pad(x.mT, self.margin)).mT
         windows = pad(x, (0, 0, *self.margin)).unfold(1, self.window, 1)  # (batch, time, channel, window)
         return linear(windows.flatten(2), self.convolution.weight.flatten(1), self.convolution.bias)

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -33,6 +33,7 @@ from torch import Generator, Tensor, nn
 from gpvae.files import whole_or_not_at_all
 
 Parts = dict[str, float]
+GRADIENT = "gradient"  # its length stands among the parts of a loss
 Report = Callable[[int, int, Parts], None]
 
 
@@ -115,7 +116,8 @@ def train(
 ) -> Progression:
     """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
-    A batch is a tensor or a tuple of tensors and numbers. With a checkpoint, the run is kept there after every epoch
+    A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
+    device. With a checkpoint, the run is kept there after every epoch
     and when interrupted, and goes on from there. `groups` are Adam's, for parameters that learn at rates of their own.
     With `compile` Adam is compiled: worth it for very long runs.
     """
@@ -151,6 +153,7 @@ def train(
             if checkpoint:
                 checkpoint.save(model, optimizer, best, run)
     model.load_state_dict(best)
+    update.close()
     return run
 
 
@@ -211,24 +214,28 @@ class Update:
         with self.fabric.autocast():
             loss = self.loss(batch, self.generator, self.warmth)
         self.fabric.backward(loss.total)
-        self.descend()
-        self._count({"loss": loss.total, **loss.parts})
+        self._count({"loss": loss.total, **loss.parts, GRADIENT: self.descend()})
 
-    def descend(self) -> None:
-        """Shorten the gradients where they are too long, and follow them."""
+    def descend(self) -> Tensor:
+        """Shorten the gradients where they are too long, and follow them; their length as it was."""
         gradients = [parameter.grad for parameter in self.learned if parameter.grad is not None]
         length = torch.cat([gradient.flatten().float() for gradient in gradients]).norm()
         shorter = (self.config.clip_norm / (length + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, shorter)  # pyright: ignore[reportPrivateImportUsage]
         self.optimizer.step()
+        return length
 
     @torch.no_grad()
     def _count(self, losses: dict[str, Tensor]) -> None:
         if not self.names:
             self._name(list(losses))
-        fine = self.sums[0].isfinite()  # behind the first bad step everything is bad
+        fine = self.sums.isfinite().all()  # behind the first bad step everything is bad
         self.sums += torch.stack([value.detach() for value in losses.values()]).where(fine, 0.0)
-        self.finite += self.sums[0].isfinite()
+        self.finite += self.sums.isfinite().all()
+
+    def close(self) -> None:
+        """Let go of gradients, and of what was recorded."""
+        self.optimizer.zero_grad()
 
     def _name(self, names: list[str]) -> None:
         self.names = names
@@ -269,12 +276,16 @@ class RecordedUpdate(Update):
             place.copy_(value)
         graph.replay()
 
+    def close(self) -> None:
+        self.recorded.clear()
+        super().close()
+
     def _record(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
         inputs = _map(torch.clone, batch)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         pool = next((known.pool() for known, _ in self.recorded.values()), None)
-        with torch.cuda.graph(graph, pool=pool, stream=self.stream):
+        with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
             super()._step(inputs)
         return graph, inputs
 
@@ -308,14 +319,35 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def tensor_cores() -> Iterator[None]:
-    """Let float32 matrix products on CUDA run in TF32: ten bits of mantissa, far below the noise of any loss here."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+def tensor_cores(device: torch.device) -> Iterator[None]:
+    """Let float32 matrix products on CUDA run in TF32: ten bits of mantissa, far below the noise of any loss here.
+
+    The setting is the process's. It is put back when the last of those who asked for it is done; where somebody has
+    chosen by PyTorch's newer switches, it is left alone.
+    """
+    global _on_tensor_cores, _precision_before
+    if device.type != "cuda":
+        yield
+        return
+    with _precision_lock:
+        _on_tensor_cores += 1
+        if _on_tensor_cores == 1:
+            with suppress(RuntimeError):
+                _precision_before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        with _precision_lock:
+            _on_tensor_cores -= 1
+            if _on_tensor_cores == 0 and _precision_before is not None:
+                torch.set_float32_matmul_precision(_precision_before)
+                _precision_before = None
+
+
+_precision_lock = threading.Lock()
+_on_tensor_cores = 0
+_precision_before: str | None = None
 
 
 def _tensors(batch: Any) -> list[Tensor]:

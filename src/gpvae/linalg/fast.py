@@ -20,7 +20,7 @@ with suppress(ModuleNotFoundError):  # PyTorch for CPUs comes without Triton
 
 def linear_recurrence(a: Tensor, b: Tensor) -> Tensor:
     """y_t = a_t y_{t-1} + b_t with y_{-1} = 0. (..., time, latent); `a` may lack leading dimensions that `b` has."""
-    return _Recurrence.apply(a, b)  # pyright: ignore[reportReturnType]
+    return _Recurrence.apply(a.expand(*a.shape[:-1], b.shape[-1]), b)  # pyright: ignore[reportReturnType]
 
 
 def chain_kl(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _scan(a: Tensor, b: Tensor) -> Tensor:
     even ones.
     """
     time = b.shape[-2]
-    if time == 1:
+    if time <= 1:
         return b.clone()
     pairs = time // 2
     y = torch.empty_like(b)

@@ -61,7 +61,7 @@ def _load_steps(mean, std, corr, first, stop, latents, COUNT: tl.constexpr, STRI
 @triton.jit
 def _load_weights(weights, series, row, latent, exists, w_series, w_row, w_lag, w_latent, ORDER: tl.constexpr):
     """Row `row` of the prior's factor: u_0 … u_p."""
-    place = weights + series * w_series + row * w_row + latent * w_latent
+    place = weights + series * w_series + (row + 0 * series) * w_row + latent * w_latent  # in 64 bits, as `series` is
     u = (tl.load(place, mask=exists, other=1.0),)
     for lag in tl.static_range(1, ORDER + 1):
         u = u + (tl.load(place + lag * w_lag, mask=exists, other=0.0),)
@@ -283,7 +283,7 @@ class _Launch:
 @custom_op("gpvae::chain_kl", mutates_args=())
 def chain_kl(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
     """KL of each series, its first `length` steps and all its latent dimensions added up. (series,)"""
-    mean, std, corr, weights = mean.contiguous(), std.contiguous(), corr.contiguous(), weights.contiguous()
+    mean, std, corr, weights, lengths = (x.contiguous() for x in (mean, std, corr, weights, lengths))
     launch = _Launch(mean, weights)
     parts = mean.new_empty(launch.segments, launch.chains, launch.latents)
     for first, count, uniform in launch.parts:
@@ -301,7 +301,7 @@ def chain_kl_gradients(
     grad: Tensor, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of mean, deviation and correlation; of the weights where they are learned, else empty."""
-    mean, std, corr, weights = mean.contiguous(), std.contiguous(), corr.contiguous(), weights.contiguous()
+    mean, std, corr, weights, lengths = (x.contiguous() for x in (mean, std, corr, weights, lengths))
     launch = _Launch(mean, weights)
     d_mean, d_std, d_corr = torch.empty_like(mean), torch.empty_like(std), torch.empty_like(corr)
     d_weights = torch.zeros_like(weights if learned else weights[:0])
