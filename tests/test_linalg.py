@@ -7,7 +7,16 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from gpvae.distributions import GPPrior, neighbours_for
 from gpvae.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
-from gpvae.linalg import Chain, NeighbourFactor, chain_kl, grid_factor, kl_steps, linear_recurrence, neighbour_factor
+from gpvae.linalg import (
+    Chain,
+    NeighbourFactor,
+    chain_kl,
+    fast,
+    grid_factor,
+    kl_steps,
+    linear_recurrence,
+    neighbour_factor,
+)
 
 KERNELS: list[Kernel] = [
     Cauchy(3.0),
@@ -249,9 +258,13 @@ def test_kl_gradients() -> None:
 
 @pytest.mark.parametrize("latents", [1, 3])
 @pytest.mark.parametrize("grid", [True, False])
+@pytest.mark.parametrize("part", [3, 1000])
 @pytest.mark.parametrize(("time", "order"), [(1, 4), (4, 0), (5, 4), (6, 9), (23, 4)])
-def test_fast_kl_equals_the_readable_one(time: int, order: int, grid: bool, latents: int) -> None:
+def test_fast_kl_equals_the_readable_one(
+    time: int, order: int, part: int, grid: bool, latents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values and all gradients, for series of different length; `latents` have weights of their own or share them."""
+    monkeypatch.setattr(fast, "PART", part)
     case = kl_case(3, time, 3, order, grid=grid, weight_latents=latents)
     lengths = torch.tensor([time, 1, (time + 1) // 2])
     assert_same_kl(case, lengths, case, rtol=1e-10, atol=1e-10)

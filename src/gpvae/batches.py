@@ -136,6 +136,14 @@ class Batches:
         most = int(np.where(long, -(-self.panel.lengths // self.window) + 1, 1).sum())
         return -(-most // -(-most // self.size))
 
+    @property
+    def shapes(self) -> int:
+        """About how many different lengths batches have."""
+        return len(np.unique(self._buckets(np.minimum(self.panel.lengths, self.window))))
+
+    def _buckets(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.minimum(_bucket(lengths), min(self.window, self.panel.lengths.max()))
+
     def epoch(self, generator: np.random.Generator, device: torch.device) -> Iterator[Cut]:
         """Every piece once, in random order.
 
@@ -144,7 +152,7 @@ class Batches:
         """
         pieces, size = windows(self.panel, self.window, generator), self.even_size
         starts, lengths = np.array([(piece.start, piece.length) for piece in pieces], dtype=np.int64).T
-        buckets = np.minimum(_bucket(lengths), min(self.window, self.panel.lengths.max()))
+        buckets = self._buckets(lengths)
         order = generator.permutation(len(pieces))
         order = order[np.lexsort((buckets[order], np.arange(len(order)) // (PILE * size)))]
         count = -(-len(order) // size)

@@ -46,7 +46,7 @@ FORMAT = 1
 ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
 EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
-COMPILE_FROM = 50_000  # steps of training on CUDA that repay a compiler's half minute
+COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
 
 
 class GPVAE(BaseEstimator):
@@ -138,7 +138,7 @@ class GPVAE(BaseEstimator):
 
         steps = math.ceil(len(pieces) / plan.even_size)
         config = self._training_config(steps)
-        worth_compiling = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM
+        worth_compiling = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
         chosen_bound = compiled(bound) if worth_compiling else bound
         with tensor_cores(fabric.device), progress_bar(config.epochs, steps, show=self.verbose) as report:
             run = train(

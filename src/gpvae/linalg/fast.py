@@ -90,73 +90,58 @@ def _scan(a: Tensor, b: Tensor) -> Tensor:
     return y
 
 
+PART = 8192  # steps whose lags are worked on together: they and what comes of them stay in a CPU's cache
+
+
 class _ChainKL(Function):
-    """`gpu.py` has the equations. All lags of the past are views of arrays with p steps of nothing in front."""
+    """`gpu.py` has the equations. Long series go part by part, each with the p steps before it for its past."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
-        past = _Past(mean, std, corr, weights)
-        newer, y = past.newer(), past.whitened_mean()
-        square = torch.addcmul(y**2, newer[-1], newer[-1])
-        for steps in range(past.order):
-            square += past.at(past.free, steps) * newer[steps] ** 2
-        c = past.at(past.corr, 0)
-        logs = (past.u[0] * std).log() + 0.5 * torch.log1p(-(c**2))
-        valid = torch.arange(past.time, device=mean.device) < lengths.unsqueeze(-1)
-        ctx.past, ctx.newer, ctx.y, ctx.valid = past, newer, y, valid.unsqueeze(-1).to(mean.dtype)
-        ctx.weights_shape = weights.shape
-        return ((0.5 * (square - 1) - logs) * ctx.valid).sum((-2, -1))
+        time = mean.shape[-2]
+        inputs = (mean, std, pad(corr, (0, 0, 1, 0)), weights, lengths)
+        parts = [_Part(*inputs, first, min(first + PART, time)) for first in range(0, time, PART)]
+        ctx.shapes, ctx.parts = [x.shape for x in inputs], parts
+        return torch.stack([part.kl() for part in parts]).sum(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        past, learned = ctx.past, ctx.needs_input_grad[3]
-        g = grads[0][:, None, None] * ctx.valid
-        d_mean, d_std, d_corr = (torch.zeros_like(past.std) for _ in range(3))
-        d_u: list[Tensor] = []
-        c, std = past.at(past.corr, 0), past.at(past.std, 0)
-        past.at(d_std, 0).sub_(g / std)
-        past.at(d_corr, 0).add_(g * c / past.at(past.free, 0))
-        gy = g * ctx.y
-        carried = torch.zeros_like(gy)
-        for steps in range(past.order, -1, -1):
-            u, s = past.u[steps], past.at(past.std, steps)
-            pull = (ctx.newer[steps] + carried).mul_(g)
-            past.at(d_mean, steps).addcmul_(gy, u)
-            past.at(d_std, steps).addcmul_(pull, u)
-            if learned:
-                here = torch.addcmul(gy * past.at(past.mean, steps), pull, s)
-                d_u.append(here if past.own_times else here.sum(0))
-            if steps > 0:
-                older = torch.addcmul(carried, u, s)
-                past.at(d_corr, steps - 1).addcmul_(g * ctx.newer[steps - 1], older)
-                carried = past.at(past.corr, steps - 1) * older
-        if learned:
-            log_part = g.expand_as(gy) / past.u[0]
-            d_u[-1] = d_u[-1] - (log_part if past.own_times else log_part.sum(0))
-        d_weights = past.to_rows(torch.stack(d_u[::-1]), ctx.weights_shape) if learned else None
-        return past.at(d_mean, 0), past.at(d_std, 0), past.at(d_corr, 0)[:, 1:], d_weights, None
+        d_mean, d_std, d_corr, d_weights = (grads[0].new_zeros(shape) for shape in ctx.shapes[:4])
+        learned = ctx.needs_input_grad[3]
+        for part in ctx.parts:
+            part.add_gradients(grads[0], d_mean, d_std, d_corr, d_weights if learned else None)
+        return d_mean, d_std, d_corr[:, 1:], d_weights if learned else None, None
 
 
-class _Past:
-    """Mean, deviation and correlation with the step before, by lag; and the prior's weights, lag by lag."""
+class _Part:
+    """The targets `first` … `last` of every series, and their past.
 
-    def __init__(self, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor):
-        self.time, latents = mean.shape[-2:]
-        self.order = min(weights.shape[-2], self.time) - 1
-        self.own_times = weights.ndim == 4
-        if not self.own_times:
-            weights = weights[torch.arange(self.time, device=mean.device).clamp(max=weights.shape[0] - 1)]
-            weights = weights.expand(*weights.shape[:-1], latents)  # small, and quicker than to broadcast
-        self.u = weights[..., : self.order + 1, :].movedim(-2, 0).contiguous()  # (lag, [series,] time, latent)
-        self.mean = pad(mean, (0, 0, self.order, 0))
-        self.std = pad(std, (0, 0, self.order, 0))
-        self.corr = pad(corr, (0, 0, self.order + 1, 0))
+    Arrays have p more steps in front, so that the past by lag is a view; zeros where it would lie before the start.
+    """
+
+    def __init__(
+        self, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, first: int, last: int
+    ):
+        """`corr` is the correlation with the step before."""
+        self.order = weights.shape[-2] - 1
+        self.steps = torch.arange(first, last, device=mean.device)
+        self.sources = slice(max(0, first - self.order), last)
+        self.lead = self.order - (first - self.sources.start)  # steps of the past that do not exist
+        self.mean, self.std, self.corr = (pad(x[:, self.sources], (0, 0, self.lead, 0)) for x in (mean, std, corr))
         self.free = 1 - self.corr**2
+        self.valid = (self.steps < lengths.unsqueeze(-1)).unsqueeze(-1).to(mean.dtype)
+        self.own_times = weights.ndim == 4
+        if self.own_times:
+            u = weights[:, first:last]
+        else:
+            u = weights[self.steps.clamp(max=weights.shape[0] - 1)]
+            u = u.expand(*u.shape[:-1], mean.shape[-1])  # small, and quicker than to broadcast
+        self.u = u.movedim(-2, 0).contiguous()  # (lag, [series,] time, latent)
 
     def at(self, padded: Tensor, steps: int) -> Tensor:
         """x_{t-steps} at place t: a view."""
-        return padded[:, self.order - steps : self.order - steps + self.time]
+        return padded[:, self.order - steps : self.order - steps + len(self.steps)]
 
     def newer(self) -> Tensor:
         """G, lag by lag. (lag, series, time, latent)"""
@@ -173,14 +158,48 @@ class _Past:
             y.addcmul_(self.u[steps], self.at(self.mean, steps))
         return y
 
-    def to_rows(self, d_u: Tensor, shape: torch.Size) -> Tensor:
-        """Gradients of the weights by lag, added up over the steps and latent dimensions that share them."""
-        d_u = d_u.movedim(0, -2)
-        if shape[-1] == 1:
+    def kl(self) -> Tensor:
+        newer = self.newer()
+        square = self.whitened_mean() ** 2
+        for steps in range(self.order):
+            square.addcmul_(self.at(self.free, steps), newer[steps] ** 2)
+        square.addcmul_(newer[-1], newer[-1])
+        logs = (self.u[0] * self.at(self.std, 0)).log() + 0.5 * torch.log1p(-(self.at(self.corr, 0) ** 2))
+        return ((0.5 * (square - 1) - logs) * self.valid).sum((-2, -1))
+
+    def add_gradients(
+        self, grad: Tensor, d_mean: Tensor, d_std: Tensor, d_corr: Tensor, d_weights: Tensor | None
+    ) -> None:
+        g, newer = grad[:, None, None] * self.valid, self.newer()
+        gy = g * self.whitened_mean()
+        d_m, d_s, d_c = (torch.zeros_like(self.std) for _ in range(3))
+        d_u: list[Tensor] = []
+        self.at(d_s, 0).sub_(g / self.at(self.std, 0))
+        self.at(d_c, 0).add_(g * self.at(self.corr, 0) / self.at(self.free, 0))
+        carried = torch.zeros_like(gy)
+        for steps in range(self.order, -1, -1):
+            u, s = self.u[steps], self.at(self.std, steps)
+            pull = (newer[steps] + carried).mul_(g)
+            self.at(d_m, steps).addcmul_(gy, u)
+            self.at(d_s, steps).addcmul_(pull, u)
+            if d_weights is not None:
+                here = torch.addcmul(gy * self.at(self.mean, steps), pull, s)
+                here = here if steps else here - g / u
+                d_u.append(here if self.own_times else here.sum(0))
+            if steps > 0:
+                older = torch.addcmul(carried, u, s)
+                self.at(d_c, steps - 1).addcmul_(g * newer[steps - 1], older)
+                carried = self.at(self.corr, steps - 1) * older
+        for whole, part in ((d_mean, d_m), (d_std, d_s), (d_corr, d_c)):
+            whole[:, self.sources] += part[:, self.lead :]
+        if d_weights is not None:
+            self._add_to_rows(torch.stack(d_u[::-1]).movedim(0, -2), d_weights)
+
+    def _add_to_rows(self, d_u: Tensor, d_weights: Tensor) -> None:
+        """Gradients of the weights, added up over the steps and latent dimensions that share them."""
+        if d_weights.shape[-1] == 1:
             d_u = d_u.sum(-1, keepdim=True)
-        if not self.own_times and self.time > shape[0]:
-            own = shape[0] - 1
-            d_u = torch.cat([d_u[:own], d_u[own:].sum(0, keepdim=True)])
-        d_weights = d_u.new_zeros(shape)
-        d_weights[..., : d_u.shape[-3], : d_u.shape[-2], :] = d_u
-        return d_weights
+        if self.own_times:
+            d_weights[:, self.steps[0] : self.steps[-1] + 1] += d_u
+        else:
+            d_weights.index_add_(0, self.steps.clamp(max=len(d_weights) - 1), d_u)
