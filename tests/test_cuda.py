@@ -17,7 +17,12 @@ from gpvae.training import RecordedUpdate
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 Array = NDArray[Any]
 
-TRAINED_ON = {"chain": {}, "learned kernel": {"learn_kernel": True}, "importance": {"importance_samples": 3}}
+TRAINED_ON = {
+    "chain": {},
+    "learned kernel": {"learn_kernel": True},
+    "importance": {"importance_samples": 3},
+    "many neighbours": {"neighbours": 29},
+}
 
 
 def small(**settings: Any) -> ModelConfig:

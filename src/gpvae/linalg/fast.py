@@ -124,7 +124,7 @@ class _Part:
         self, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, first: int, last: int
     ):
         """`corr` is the correlation with the step before."""
-        self.order = weights.shape[-2] - 1
+        self.order, self.targets = weights.shape[-2] - 1, slice(first, last)
         self.steps = torch.arange(first, last, device=mean.device)
         self.sources = slice(max(0, first - self.order), last)
         self.lead = self.order - (first - self.sources.start)  # steps of the past that do not exist
@@ -133,7 +133,7 @@ class _Part:
         self.valid = (self.steps < lengths.unsqueeze(-1)).unsqueeze(-1).to(mean.dtype)
         self.own_times = weights.ndim == 4
         if self.own_times:
-            u = weights[:, first:last]
+            u = weights[:, self.targets]
         else:
             u = weights[self.steps.clamp(max=weights.shape[0] - 1)]
             u = u.expand(*u.shape[:-1], mean.shape[-1])  # small, and quicker than to broadcast
@@ -200,6 +200,6 @@ class _Part:
         if d_weights.shape[-1] == 1:
             d_u = d_u.sum(-1, keepdim=True)
         if self.own_times:
-            d_weights[:, self.steps[0] : self.steps[-1] + 1] += d_u
+            d_weights[:, self.targets] += d_u
         else:
             d_weights.index_add_(0, self.steps.clamp(max=len(d_weights) - 1), d_u)
