@@ -465,7 +465,7 @@ def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array
 )
 def test_settings_that_make_no_sense(setting: dict[str, Any], tiny: GPVAE, waves: Array) -> None:
     (name,) = setting
-    with pytest.raises(ValueError, match=f"{name}=.* makes no sense"):
+    with pytest.raises(ValueError, match=f"{name}=.* makes no sense: it is "):
         tiny.set_params(**setting).fit(waves)
 
 
@@ -481,3 +481,8 @@ def test_quantiles_are_numpys(samples: int, monkeypatch: pytest.MonkeyPatch) -> 
     draws = Draws(scaled, np.arange(8), np.zeros(1), np.ones(1))
     q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]
     np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method="weibull"), atol=1e-6)
+
+
+def test_preset_that_was_not_unpacked_says_how_to_use_it(waves: Array) -> None:
+    with pytest.raises(TypeError, match=r"presets are used as GPVAE\(\*\*paper.PHYSIONET\)"):
+        GPVAE(cast(Any, paper.PHYSIONET)).fit(waves)

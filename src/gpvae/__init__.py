@@ -4,10 +4,11 @@ from importlib.metadata import version
 
 __version__ = version("gpvae")
 
+from gpvae import paper
 from gpvae.files import read
 from gpvae.imputation import Imputation
 from gpvae.imputer import GPVAE
 from gpvae.model import ModelConfig
 from gpvae.panel import DataError, Panel
 
-__all__ = ["GPVAE", "DataError", "Imputation", "ModelConfig", "Panel", "read"]
+__all__ = ["GPVAE", "DataError", "Imputation", "ModelConfig", "Panel", "paper", "read"]

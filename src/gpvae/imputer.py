@@ -257,18 +257,20 @@ class GPVAE(BaseEstimator):
         return imputer
 
     def _require_sensible_settings(self) -> None:
+        if not isinstance(self.model, ModelConfig):
+            raise TypeError(f"model is a ModelConfig, not {self.model!r}; presets are used as GPVAE(**paper.PHYSIONET)")
         sensible = {
-            "epochs": self.epochs is None or self.epochs >= 1,
-            "batch_size": self.batch_size >= 1,
-            "learning_rate": 0 < self.learning_rate < math.inf,
-            "window": self.window >= 2,
-            "warm_up": 0 <= self.warm_up <= 1,
-            "validation": 0 <= self.validation < 1,
-            "patience": self.patience is None or self.patience >= 1,
+            "epochs": (self.epochs is None or self.epochs >= 1, "at least 1, or None"),
+            "batch_size": (self.batch_size >= 1, "at least 1"),
+            "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
+            "window": (self.window >= 2, "at least 2"),
+            "warm_up": (0 <= self.warm_up <= 1, "between 0 and 1"),
+            "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
+            "patience": (self.patience is None or self.patience >= 1, "at least 1, or None"),
         }
-        for name, fine in sensible.items():
+        for name, (fine, wanted) in sensible.items():
             if not fine:
-                raise ValueError(f"{name}={getattr(self, name)!r} makes no sense")
+                raise ValueError(f"{name}={getattr(self, name)!r} makes no sense: it is {wanted}")
 
     def _new_model(self, features: int) -> LatentModel:
         """Fresh weights from the seed; PyTorch draws them from its global CPU generator, which is put back."""

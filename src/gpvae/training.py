@@ -248,7 +248,8 @@ class Update:
             return
         bad = [f"{name} is {total}" for name, total in self.run.sums.items() if not math.isfinite(total)]
         step = self.run.step - self.run.step_in_epoch + int(self.finite)
-        raise TrainingError(f"the loss is not finite at step {step}: {', '.join(bad)}")
+        advice = "a smaller learning rate may help"
+        raise TrainingError(f"the loss is not finite at step {step}: {', '.join(bad)}; {advice}")
 
 
 class RecordedUpdate(Update):
