@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 gpu: Any = None
-with suppress(ModuleNotFoundError):  # PyTorch for CPUs comes without Triton
+with suppress(ImportError):  # PyTorch for CPUs comes without Triton, older ones with an older one
     from gpvae.linalg import gpu
 
 

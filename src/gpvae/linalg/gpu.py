@@ -25,6 +25,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
+if tuple(int(number) for number in triton.__version__.split(".")[:2]) < (3, 6):
+    raise ImportError(f"the kernels need Triton 3.6 or later, for its tuples; this is {triton.__version__}")
+
 HALF_LOG_2 = tl.constexpr(0.34657359027997264)
 
 
