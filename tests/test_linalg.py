@@ -205,6 +205,14 @@ def test_default_neighbours_are_as_good_as_said(length_scale: float) -> None:
     assert 0 < kl / 300 < 1e-4
 
 
+def test_preset_for_physionet_is_as_near_the_exact_prior_as_said() -> None:
+    """KL from the full GP (T 48, l 7) to its 16 neighbour conditionals: less than 2e-5 nats a step."""
+    prior = prior_of(Cauchy(7.0), neighbours_for(7.0))
+    u, k = prior.factor(1.0, torch.float64).to_dense(48)[0], dense_prior(prior, torch.arange(48.0).double())[0]
+    kl = 0.5 * (torch.trace(u @ k @ u.mT) - 48 - torch.logdet(k)) - u.diagonal().log().sum()
+    assert 0 < kl / 48 < 2e-5
+
+
 def test_prior_marginals() -> None:
     times = random_times(2, 9)
     prior = prior_of(Cauchy((2.0, 5.0)), 4)

@@ -4,6 +4,7 @@ Triton kernels on CUDA (`gpu.py`), vector operations with gradients written by h
 plainly in `chains.py`, and tested against it.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -90,7 +91,7 @@ def _scan(a: Tensor, b: Tensor) -> Tensor:
     return y
 
 
-PART = 8192  # steps whose lags are worked on together: they and what comes of them stay in a CPU's cache
+PART = 8192  # steps whose lags are worked on together, so that memory never holds all lags of a long series
 
 
 class _ChainKL(Function):
@@ -98,20 +99,24 @@ class _ChainKL(Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
-        time = mean.shape[-2]
-        inputs = (mean, std, pad(corr, (0, 0, 1, 0)), weights, lengths)
-        parts = [_Part(*inputs, first, min(first + PART, time)) for first in range(0, time, PART)]
-        ctx.shapes, ctx.parts = [x.shape for x in inputs], parts
-        return torch.stack([part.kl() for part in parts]).sum(0)
+        ctx.save_for_backward(mean, std, corr, weights, lengths)
+        return torch.stack([part.kl() for part in _parts(mean, std, corr, weights, lengths)]).sum(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        d_mean, d_std, d_corr, d_weights = (grads[0].new_zeros(shape) for shape in ctx.shapes[:4])
+        mean, std, corr, weights, lengths = ctx.saved_tensors
+        d_mean, d_std, d_corr, d_weights = (torch.zeros_like(x) for x in (mean, std, mean, weights))
         learned = ctx.needs_input_grad[3]
-        for part in ctx.parts:
+        for part in _parts(mean, std, corr, weights, lengths):
             part.add_gradients(grads[0], d_mean, d_std, d_corr, d_weights if learned else None)
         return d_mean, d_std, d_corr[:, 1:], d_weights if learned else None, None
+
+
+def _parts(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Iterator["_Part"]:
+    time, before = mean.shape[-2], pad(corr, (0, 0, 1, 0))
+    for first in range(0, time, PART):
+        yield _Part(mean, std, before, weights, lengths, first, min(first + PART, time))
 
 
 class _Part:

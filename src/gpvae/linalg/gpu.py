@@ -343,8 +343,9 @@ def _add_up(d_weights: Tensor, part: Tensor, uniform: bool) -> None:
 def _(
     grad: Tensor, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    d_weights = torch.empty_like(weights if learned else weights[:0], memory_format=torch.contiguous_format)
-    return torch.empty_like(mean), torch.empty_like(std), torch.empty_like(corr), d_weights
+    like = (mean, std, corr, weights if learned else weights[:0])
+    d_mean, d_std, d_corr, d_weights = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in like)
+    return d_mean, d_std, d_corr, d_weights
 
 
 def _keep(ctx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
