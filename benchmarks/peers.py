@@ -41,33 +41,6 @@ def _random_data(series: int, time: int, features: int) -> Tensor:
     return torch.where(torch.rand_like(x) < MISSING_RATE, torch.nan, x)
 
 
-def gpvae_model(
-    time: int,
-    features: int,
-    latent: int,
-    *,
-    encoder_sizes: Sequence[int],
-    decoder_sizes: Sequence[int],
-    window: int,
-    device: str,
-) -> Any:
-    """Build PyPOTS's GP-VAE, Cauchy kernel of length scale 7; `model` is its network and `optimizer` its Adam."""
-    imputers = _imputers()
-    with _quiet():
-        return imputers.GPVAE(
-            n_steps=time,
-            n_features=features,
-            latent_size=latent,
-            encoder_sizes=tuple(encoder_sizes),
-            decoder_sizes=tuple(decoder_sizes),
-            kernel="cauchy",
-            length_scale=7.0,
-            window_size=window,
-            device=device,
-            verbose=False,
-        )
-
-
 def gpvae_step(
     batch: int,
     time: int,
@@ -79,7 +52,7 @@ def gpvae_step(
     window: int,
     device: str,
 ) -> Callable[[], None]:
-    """Return a function that does one training step of PyPOTS's GP-VAE on a fixed batch.
+    """Return a function that does one training step of PyPOTS's GP-VAE (Cauchy kernel, length scale 7) on one batch.
 
     The step is the body of PyPOTS's training loop, less the fetching of the batch (it is on the device already) and
     the reading of the loss as a Python number. The first call also builds the prior, so call it once before timing.
@@ -97,15 +70,20 @@ def gpvae_step(
     Returns:
         A function of no arguments; on an accelerator it returns before the work is done.
     """
-    peer = gpvae_model(
-        time,
-        features,
-        latent,
-        encoder_sizes=encoder_sizes,
-        decoder_sizes=decoder_sizes,
-        window=window,
-        device=device,
-    )
+    imputers = _imputers()
+    with _quiet():
+        peer = imputers.GPVAE(
+            n_steps=time,
+            n_features=features,
+            latent_size=latent,
+            encoder_sizes=tuple(encoder_sizes),
+            decoder_sizes=tuple(decoder_sizes),
+            kernel="cauchy",
+            length_scale=7.0,
+            window_size=window,
+            device=device,
+            verbose=False,
+        )
     x = _random_data(batch, time, features).to(device)
     inputs = {"X": torch.nan_to_num(x), "missing_mask": (~torch.isnan(x)).float()}
     peer.model.train()

@@ -117,9 +117,9 @@ def train(
     """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
 
     A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
-    device. With a checkpoint, the run is kept there after every epoch
-    and when interrupted, and goes on from there. `groups` are Adam's, for parameters that learn at rates of their own.
-    With `compile` Adam is compiled: worth it for very long runs.
+    device. With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
+    `groups` are Adam's, for parameters that learn at rates of their own. With `compile` Adam is compiled: worth it for
+    very long runs.
     """
     best = _copy(model)
     run = Progression()
