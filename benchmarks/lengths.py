@@ -63,7 +63,7 @@ def plot(files: list[Path], output: Path) -> None:
     for axis, label in ((time_axis, "time of a training step, ms"), (memory_axis, "peak memory on the GPU, GB")):
         axis.set(xscale="log", yscale="log", xlabel="steps of the series", ylabel=label)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="center right")
     figure.savefig(output, dpi=120)
 
 
