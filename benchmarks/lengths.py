@@ -63,7 +63,7 @@ def plot(files: list[Path], output: Path) -> None:
     for axis, label in ((time_axis, "time of a training step, ms"), (memory_axis, "peak memory on the GPU, GB")):
         axis.set(xscale="log", yscale="log", xlabel="steps of the series", ylabel=label)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, loc="center right")
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     figure.savefig(output, dpi=120)
 
 
