@@ -23,9 +23,12 @@ from gpvae.model import Loss
 
 
 class ChannelGP(nn.Module):
-    """One GP for each of `features`, starting from `kernel`; values are taken to be standardised."""
+    """One GP for each of `features`, starting from `kernel`; values are taken to be standardised.
 
-    PACE = 10  # few parameters, all of them far from where they have to go
+    A batch takes a few times feature · batch · time² numbers of memory; `in_windows` keeps time short.
+    """
+
+    PACE = 50  # few parameters, all of them far from where they have to go
 
     def __init__(self, features: int, kernel: Kernel = Cauchy(7.0)):
         super().__init__()
