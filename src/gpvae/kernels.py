@@ -53,6 +53,10 @@ class Kernel(ABC):
         """The longest time scale, in steps."""
 
     @abstractmethod
+    def spread(self, count: int) -> "Kernel":
+        """The same in `count` groups: those there are, spread evenly."""
+
+    @abstractmethod
     def build(self) -> GPKernel:
         """The GPyTorch kernel, batched over the groups."""
 
@@ -83,6 +87,11 @@ class _Leaf(Kernel):
 
     def reach(self) -> float:
         return max(_as_tuple(self.length_scale))
+
+    def spread(self, count: int) -> Self:
+        groups = {name: _as_tuple(getattr(self, name)) for name in self._scales()}
+        several = {name: values for name, values in groups.items() if name == "length_scale" or len(values) > 1}
+        return replace(self, **{name: _spread(values, count) for name, values in several.items()})
 
     def build(self) -> GPKernel:
         shape = torch.Size([self.groups()])
@@ -173,6 +182,9 @@ class _Composite(Kernel):
     def reach(self) -> float:
         return max(part.reach() for part in self.parts)
 
+    def spread(self, count: int) -> Self:
+        return replace(self, parts=tuple(part.spread(count) for part in self.parts))
+
 
 @dataclass(frozen=True)
 class Sum(_Composite):
@@ -193,15 +205,20 @@ class Product(_Composite):
 
 
 class LatentKernel(nn.Module):
-    """One covariance function for each latent dimension: groups of dimensions share a kernel's parameters."""
+    """One covariance function for each latent dimension: groups of dimensions share a kernel's parameters.
+
+    With `own`, every dimension is a group of its own, which starts where its group would.
+    """
 
     group: Tensor
 
-    def __init__(self, description: Kernel, latent_dim: int, *, learned: bool = False):
+    def __init__(self, description: Kernel, latent_dim: int, *, learned: bool = False, own: bool = False):
         super().__init__()
+        if description.groups() > latent_dim:
+            count = description.groups()
+            raise ValueError(f"{count} length scales need at least as many latent dimensions, not {latent_dim}")
+        description = description.spread(latent_dim) if own else description
         self.groups = description.groups()
-        if self.groups > latent_dim:
-            raise ValueError(f"{self.groups} length scales need at least as many latent dimensions, not {latent_dim}")
         self.kernel = description.build().double().requires_grad_(learned)
         self.register_buffer("group", torch.arange(latent_dim) * self.groups // latent_dim, persistent=False)
 
@@ -243,6 +260,10 @@ def from_plain(plain: dict[str, Any]) -> Kernel:
 
 def _as_tuple(scale: Scale) -> tuple[float, ...]:
     return tuple(scale) if isinstance(scale, tuple) else (scale,)
+
+
+def _spread(values: tuple[float, ...], count: int) -> tuple[float, ...]:
+    return tuple(values[i * len(values) // count] for i in range(count))
 
 
 def _common_groups(counts: list[int]) -> int:

@@ -1,0 +1,170 @@
+"""A Gaussian process for each feature, in the space of the data.
+
+x_j(τ) = c_j + f_j(τ) + σ_j ε,   f_j ~ GP(0, k_j),   j = 1..feature
+
+Kernel, noise and constant of a feature are learned from all series at once, by the marginal likelihood of what is
+observed; features know nothing of each other. Inference is exact: O(T³) for each series and feature, in float64, so
+that smooth kernels with little noise do no harm. The noise is never below `Gaussian.FLOOR`, hence no jitter.
+
+Inside, tensors are laid out (feature, batch, time).
+"""
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from gpvae.batches import Batch, Piece
+from gpvae.distributions import Gaussian
+from gpvae.kernels import Cauchy, Kernel, LatentKernel
+from gpvae.linalg import LOG_2PI
+from gpvae.model import Loss
+
+
+class ChannelGP(nn.Module):
+    """One GP for each of `features`, starting from `kernel`; values are taken to be standardised.
+
+    A batch takes a few times feature · batch · time² numbers of memory; `in_windows` keeps time short.
+    """
+
+    PACE = 50  # few parameters, all of them far from where they have to go
+
+    def __init__(self, features: int, kernel: Kernel = Cauchy(7.0)):
+        super().__init__()
+        self.kernel = LatentKernel(kernel, features, learned=True, own=True)
+        self.likelihood = Gaussian(features)
+        self.constant = nn.Parameter(torch.zeros(features))  # c
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """For the optimiser: everything at one pace, faster than networks learn."""
+        return [{"params": list(self.parameters()), "lr": self.PACE * learning_rate}]
+
+    def loss(self, batch: Batch, generator: Generator | None = None, warmth: Tensor | float = 1.0) -> Loss:
+        """-log p(x_observed) for each time step; exact, so it needs no random numbers and nothing to warm up."""
+        covariance = self._noisy(self._signal(batch))
+        total = _NegativeLogDensity.apply(covariance, self._residual(batch), _by_feature(batch.observed))
+        assert isinstance(total, Tensor)
+        nll = (total / batch.steps).to(batch.values.dtype)
+        return Loss(nll, {"nll": nll})
+
+    @torch.no_grad()
+    def posterior(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Mean and variance, noise included, of a measurement in every cell. (batch, time, feature) each
+
+        With C = K + σ² I over what is observed, α = C⁻¹ (x - c):   mean c + K α,   variance k(0) - K C⁻¹ K + σ².
+        """
+        signal, observed = self._signal(batch), _by_feature(batch.observed)
+        whitener = _whitener(self._noisy(signal), observed)
+        alpha = _apply(whitener.mT, _apply(whitener, self._residual(batch)))
+        explained = (whitener @ (signal * observed.unsqueeze(-1))).square().sum(-2)
+        mean = self.constant + _apply(signal, alpha).movedim(0, -1)
+        variance = (signal.diagonal(dim1=-2, dim2=-1) - explained).movedim(0, -1) + self.likelihood.noise.double() ** 2
+        return mean.to(batch.values.dtype), variance.to(batch.values.dtype)
+
+    @torch.no_grad()
+    def sample(self, batch: Batch, samples: int, generator: Generator) -> Tensor:
+        """Complete series: the missing values, noise included, drawn jointly over time; the observed ones as they are.
+
+        A draw u ~ N(c, C) of all steps, made to agree with what is observed:   u + C C_oo⁻¹ (x_o - u_o).
+        (sample, batch, time, feature)
+        """
+        covariance, observed = self._noisy(self._signal(batch)), _by_feature(batch.observed)
+        whitener = _whitener(covariance, observed)
+        shape = (*observed.shape, samples)  # (feature, batch, time, sample)
+        noise = torch.randn(shape, generator=generator, device=generator.device, dtype=covariance.dtype)
+        u = _cholesky(covariance) @ noise
+        off = (self._residual(batch).unsqueeze(-1) - u) * observed.unsqueeze(-1)
+        u = u + covariance @ (whitener.mT @ (whitener @ off))
+        draws = (u.permute(3, 1, 2, 0) + self.constant).to(batch.values.dtype)
+        return torch.where(batch.observed, batch.values, draws)
+
+    def _signal(self, batch: Batch) -> Tensor:
+        """K, the covariance of f at the batch's times; on an even grid one for all series. (feature, batch or 1, T, T)
+
+        Padding goes along: it is never observed.
+        """
+        times = batch.times
+        if isinstance(times, Tensor):
+            return self.kernel(times.unsqueeze(-1) - times.unsqueeze(-2))
+        step = torch.arange(batch.values.shape[1], device=batch.values.device)
+        covariances = self.kernel(times * step.double())  # (feature, lag)
+        return covariances[:, (step.unsqueeze(-1) - step).abs()].unsqueeze(1)
+
+    def _noisy(self, signal: Tensor) -> Tensor:
+        """C = K + σ² I."""
+        eye = torch.eye(signal.shape[-1], dtype=signal.dtype, device=signal.device)
+        return signal + (self.likelihood.noise.double() ** 2)[:, None, None, None] * eye
+
+    def _residual(self, batch: Batch) -> Tensor:
+        """What is observed, less the constant; 0 elsewhere. (feature, batch, time)"""
+        return _by_feature((batch.values.double() - self.constant) * batch.observed)
+
+
+class _NegativeLogDensity(torch.autograd.Function):
+    """-log N(y_o; 0, C_oo) over what is observed, all series and features together.
+
+    With α = C_oo⁻¹ y_o:   ∂/∂C = ½ (C_oo⁻¹ - α αᵀ),   ∂/∂y = α:   no way back through a Cholesky factor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, y: Tensor, observed: Tensor) -> Tensor:
+        whitener = _whitener(covariance, observed)
+        white = _apply(whitener, y)
+        ctx.save_for_backward(whitener, _apply(whitener.mT, white), observed)
+        ctx.shared = covariance.shape[1] == 1
+        log_det = -2 * whitener.diagonal(dim1=-2, dim2=-1).log().sum()
+        return 0.5 * (white.square().sum() + log_det + LOG_2PI * observed.sum(dtype=y.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore
+        whitener, alpha, observed = ctx.saved_tensors
+        inverse, missing = whitener.mT @ whitener, (~observed).to(alpha.dtype)
+        squares = torch.einsum("fbt,fbs->fts" if ctx.shared else "fbt,fbs->fbts", alpha, alpha)
+        if ctx.shared:
+            inverse, squares, missing = inverse.sum(1, keepdim=True), squares.unsqueeze(1), missing.sum(1, keepdim=True)
+        d_covariance = inverse.sub_(squares)
+        d_covariance.diagonal(dim1=-2, dim2=-1).sub_(missing)  # the ones that stand for what is missing
+        return 0.5 * grads[0] * d_covariance, grads[0] * alpha, None
+
+
+def _whitener(covariance: Tensor, observed: Tensor) -> Tensor:
+    """L⁻¹, L Lᵀ = C over what is observed and the identity over what is not. (feature, batch, time, time)"""
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    seen = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+    return torch.linalg.solve_triangular(_cholesky(torch.where(seen, covariance, eye)), eye, upper=False)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """L, with NaN on the diagonal where the matrix is not positive definite: a check would make a GPU wait."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    factor.diagonal(dim1=-2, dim2=-1).masked_fill_((failed > 0).unsqueeze(-1), torch.nan)
+    return factor
+
+
+def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
+
+
+def _by_feature(x: Tensor) -> Tensor:
+    """(batch, time, feature) → (feature, batch, time)"""
+    return x.movedim(-1, 0)
+
+
+def in_windows(piece: Piece, window: int) -> list[tuple[Piece, slice]]:
+    """How to predict a long piece: shorter ones, and the part to keep of each. Together they keep every step once.
+
+    Each keeps at most `window` steps, with half as many around them on either side, or more on one where the piece
+    ends on the other: all are of one length. What is drawn in different windows is independent.
+    """
+    if piece.length <= window:
+        return [(piece, slice(0, piece.length))]
+    around = window // 2
+    size = min(piece.length, window + 2 * around)
+    windows: list[tuple[Piece, slice]] = []
+    for first in range(0, piece.length, window):
+        start = min(max(first - around, 0), piece.length - size)
+        keep = slice(first - start, min(first + window, piece.length) - start)
+        windows.append((Piece(piece.start + start, size), keep))
+    return windows
