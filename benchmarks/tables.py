@@ -15,8 +15,9 @@ import numpy as np
 import provenance
 import pyarrow as pa
 
-from gpvae import GPVAE, Panel, demo, evaluation, missingness
+from gpvae import Panel, demo, evaluation, missingness
 from gpvae.files import read_table
+from gpvae.methods import COMPARED, method
 from gpvae.panel import Bools
 
 BEIJING = ["PM2.5", "PM10", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM"]
@@ -59,8 +60,9 @@ def main() -> None:
         rows: list[dict[str, object]] = []
         for seed in range(options.seeds):
             gaps = {"cells": missingness.random(panel, 0.1, seed), "outages": outages(panel, seed)}
+            methods = {each: method(each, seed=seed, verbose=True) for each in COMPARED}
             for pattern in options.patterns:
-                result = evaluation.evaluate(panel, gaps[pattern], GPVAE(seed=seed, verbose=True), seed=seed)
+                result = evaluation.evaluate(panel, gaps[pattern], methods, seed=seed)
                 for score in result.scores:
                     rows.append({"table": name, "gaps": pattern, "seed": seed, "interval": 0.9, **asdict(score)})
                     print(rows[-1], flush=True)

@@ -112,9 +112,9 @@ def test_parquet_and_chosen_columns(run: Run, sensors: Path) -> None:
 def test_evaluate_prints_every_score_beside_the_baselines(run: Run, sensors: Path) -> None:
     result = run("evaluate", "sensors.csv", "--id", "sensor", "--epochs", "2", "--device", "cpu")
     assert result.exit_code == 0, result.output
-    for word in ("MAE", "MSE", "CRPS", "NLL", "90% interval", "mean", "forward", "linear", "GP-VAE"):
+    for word in ("MAE", "MSE", "CRPS", "NLL", "90% interval", "mean", "forward", "linear", "gp-vae"):
         assert word in result.output
-    row = next(line for line in result.output.splitlines() if "GP-VAE" in line)
+    row = next(line for line in result.output.splitlines() if "gp-vae" in line)
     assert (
         len([word for word in row.replace("│", " ").split() if word.strip("%").replace(".", "").lstrip("-").isdigit()])
         == 5

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gpvae import GPVAE, ModelConfig, Panel
-from gpvae.imputer import _Judge
+from gpvae.judge import Judge
 from gpvae.kernels import Cauchy
 from gpvae.training import RecordedUpdate
 
@@ -55,9 +55,9 @@ def test_gpu_and_cpu_agree(waves: Array, tmp_path: Path) -> None:
 
 
 def test_resumed_fit_equals_an_unbroken_one(waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, score, calls = tmp_path / "run.checkpoint", _Judge.score, 0
+    file, score, calls = tmp_path / "run.checkpoint", Judge.score, 0
 
-    def interrupted(self: _Judge) -> float:
+    def interrupted(self: Judge) -> float:
         nonlocal calls
         calls += 1
         if calls == 2:
@@ -66,7 +66,7 @@ def test_resumed_fit_equals_an_unbroken_one(waves: Array, tmp_path: Path, monkey
 
     unbroken = GPVAE(small(), epochs=4, device="cuda").fit(waves)
     with monkeypatch.context() as patch:
-        patch.setattr(_Judge, "score", interrupted)
+        patch.setattr(Judge, "score", interrupted)
         with pytest.raises(KeyboardInterrupt):
             GPVAE(small(), epochs=4, device="cuda").fit(waves, checkpoint=file)
     resumed = GPVAE(small(), epochs=4, device="cuda").fit(waves, checkpoint=file)

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, imputer, paper
+from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper
 from gpvae.distributions import Gaussian
 from gpvae.imputation import Draws
-from gpvae.imputer import _Judge
+from gpvae.judge import Judge
 from gpvae.kernels import Cauchy
-from gpvae.schema import Scaling
+from gpvae.scaling import Scaling
 from gpvae.training import TrainingError
 
 Array = NDArray[Any]
@@ -80,7 +80,7 @@ def test_it_does_not_matter_how_much_is_decoded_at_once(
     """One series and sample at a time, some, or all; of different lengths, so that cells do not come in their order."""
     data = Panel.of([waves[0], waves[1, :5], waves[2, :17], waves[3], waves[4, :5]])
     tiny.fit(waves)
-    monkeypatch.setattr(imputer, "_rows_at_once", lambda model: rows)
+    monkeypatch.setattr(latent, "_rows_at_once", lambda model: rows)
     result = tiny.impute(data, samples=200)
     draws, gaps = result.draws_at(~data.observed), ~data.observed
     mean, std = result.mean_rows[gaps], result.std_rows[gaps]
@@ -95,7 +95,7 @@ def test_cells_of_series_that_are_not_decoded_in_their_order(tiny: GPVAE, monkey
         series[10 : 10 + count] = np.nan
     panel = Panel.of(data)
     tiny.fit(panel)
-    monkeypatch.setattr(imputer, "_rows_at_once", lambda model: 100 * 370)
+    monkeypatch.setattr(latent, "_rows_at_once", lambda model: 100 * 370)
     filled = tiny.impute(panel, samples=100)
     gaps = ~panel.observed
     mean, std, draws = filled.mean_rows[gaps], filled.std_rows[gaps], filled.draws_at(gaps)
@@ -331,8 +331,9 @@ def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> 
         (lambda folder: (folder / "gpvae.json").write_text("[]"), "has the model format None"),
         (lambda folder: (folder / "weights.safetensors").unlink(), "is not a gpvae model"),
         (lambda folder: (folder / "weights.safetensors").write_bytes(b"x" * 99), "is damaged: its checksum"),
-        (lambda folder: edit(folder, format=99), "has the model format 99; this version reads format 1"),
-        (lambda folder: edit(folder, columns=["x0"]), "does not hold a model that this version can read"),
+        (lambda folder: edit(folder, format=99), "has the model format 99; this version reads format 2"),
+        (lambda folder: edit(folder, columns=["x0"]), "columns, scales and times do not fit together"),
+        (lambda folder: edit(folder, imputer="Guess"), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, settings={"colour": "red"}), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, settings={"model": []}), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, scale=[1.0]), "columns, scales and times do not fit together"),
@@ -395,7 +396,7 @@ def test_arrays_must_have_the_width_the_model_knows(tiny: GPVAE, waves: Array) -
 
 def test_failed_fit_leaves_the_fitted_model_alone(tiny: GPVAE, waves: Array, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = tiny.fit(waves).impute(waves, samples=2).mean
-    monkeypatch.setattr("gpvae.imputer.train", interrupt)
+    monkeypatch.setattr("gpvae.trained.train", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tiny.fit(waves * 1000 + 5)
     assert np.array_equal(tiny.impute(waves, samples=2).mean, expected)
@@ -426,9 +427,9 @@ def test_columns_too_large_to_scale_are_named(tiny: GPVAE, waves: Array) -> None
 def test_interrupted_fit_goes_on(tiny: GPVAE, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = fresh(tiny).fit(waves).impute(waves, samples=2).samples
     file, calls = tmp_path / "fit.checkpoint", 0
-    original = _Judge.score
+    original = Judge.score
 
-    def interrupted(self: _Judge) -> float:
+    def interrupted(self: Judge) -> float:
         nonlocal calls
         calls += 1
         if calls == 3:
@@ -436,7 +437,7 @@ def test_interrupted_fit_goes_on(tiny: GPVAE, waves: Array, tmp_path: Path, monk
         return original(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Judge, "score", interrupted)
+        patch.setattr(Judge, "score", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fresh(tiny).fit(waves, checkpoint=file)
     assert np.array_equal(fresh(tiny).fit(waves, checkpoint=file).impute(waves, samples=2).samples, expected)
@@ -478,7 +479,7 @@ def test_no_observed_value_at_all(tiny: GPVAE) -> None:
 def test_quantiles_are_numpys(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imputation, "SORTED_AT_ONCE", 3)
     scaled = np.random.default_rng(samples).normal(size=(8, samples)).astype(np.float32)
-    draws = Draws(scaled, np.arange(8), np.zeros(1), np.ones(1))
+    draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)))
     q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]
     np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method="weibull"), atol=1e-6)
 

@@ -238,7 +238,7 @@ def test_learned_noise_can_be_set_and_has_a_floor() -> None:
 
 
 def test_bernoulli_likelihood() -> None:
-    likelihood, logits = distributions.Bernoulli(), torch.linspace(-4, 4, 9)
+    likelihood, logits = distributions.Bernoulli(9), torch.linspace(-4, 4, 9)
     values = (torch.arange(9) % 2).float()
     twin = Bernoulli(logits=logits)
     torch.testing.assert_close(likelihood.log_prob(logits, values), twin.log_prob(values))

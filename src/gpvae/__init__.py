@@ -5,10 +5,30 @@ from importlib.metadata import version
 __version__ = version("gpvae")
 
 from gpvae import paper
+from gpvae.baselines import GP, Forward, Linear, Mean
+from gpvae.conformal import Conformal
 from gpvae.files import read
 from gpvae.imputation import Imputation
-from gpvae.imputer import GPVAE
+from gpvae.imputer import Imputer, load
+from gpvae.latent import GPVAE, HI_VAE, VAE
 from gpvae.model import ModelConfig
 from gpvae.panel import DataError, Panel
 
-__all__ = ["GPVAE", "DataError", "Imputation", "ModelConfig", "Panel", "paper", "read"]
+__all__ = [
+    "GP",
+    "GPVAE",
+    "HI_VAE",
+    "VAE",
+    "Conformal",
+    "DataError",
+    "Forward",
+    "Imputation",
+    "Imputer",
+    "Linear",
+    "Mean",
+    "ModelConfig",
+    "Panel",
+    "load",
+    "paper",
+    "read",
+]

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from gpvae.evaluation import Score
     from gpvae.files import TableFile
-    from gpvae.imputer import GPVAE
+    from gpvae.imputer import Imputer
     from gpvae.panel import Panel
 
 app = typer.Typer(
@@ -36,6 +36,18 @@ class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+class Method(StrEnum):
+    mean = "mean"
+    forward = "forward"
+    linear = "linear"
+    gp = "gp"
+    vae = "vae"
+    hi_vae = "hi-vae"
+    gp_vae = "gp-vae"
+    brits = "brits"
+    grui_gan = "grui-gan"
 
 
 class Preset(StrEnum):
@@ -63,7 +75,24 @@ PresetOption = Annotated[Preset | None, typer.Option("--preset", help="The paper
 Samples = Annotated[int, typer.Option(min=1, help="Draws that intervals are read from.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Interval = Annotated[
-    float, typer.Option(min=0, max=0.999, help="Probability of the interval around each filled value; 0 for none.")
+    float | None,
+    typer.Option(
+        min=0,
+        max=0.999,
+        help="Probability of the interval around each filled value; 0 for none.  [default: 0.9, if the method has any]",
+    ),
+]
+MethodOption = Annotated[Method, typer.Option("--method", help="What fills the gaps.")]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        help="What a column holds: NAME=real, positive, count, binary, categorical or ordinal; or, for text with an "
+        "order, NAME=low<mid<high. Separated by commas, or several times.  [default: real numbers]",
+    ),
+]
+ConformalOption = Annotated[
+    bool, typer.Option("--conformal", help="Calibrate intervals on a tenth of the known cells; for any method.")
 ]
 
 
@@ -92,7 +121,10 @@ def impute(
     id: Id = None,
     time: Time = None,
     columns: Columns = None,
-    interval: Interval = 0.9,
+    kind: Kinds = None,
+    method: MethodOption = Method.gp_vae,
+    conformal: ConformalOption = False,
+    interval: Interval = None,
     samples: Samples = 100,
     seed: Seed = 0,
     epochs: Epochs = None,
@@ -108,11 +140,13 @@ def impute(
 
     `gpvae impute new.csv --model model/ -o filled.csv`
 
+    `gpvae impute weather.csv --method brits --conformal -o filled.csv`
+
     What was measured comes back as it was. For each column with gaps, two columns are added, `<name>_lower` and
-    `<name>_upper`: the ends of the interval around each filled value.
+    `<name>_upper`: the ends of the interval around each filled value; for categories `<name>_probability` instead.
     """
     with _one_line_errors():
-        from gpvae import GPVAE, DataError
+        import gpvae
         from gpvae.files import file_kind, require_writable
         from gpvae.imputation import require_samples
 
@@ -120,20 +154,26 @@ def impute(
         require_writable(output, force=force)
         if interval:
             require_samples((1 - interval) / 2, samples)
-        if model and (epochs or preset):
-            raise DataError("--epochs and --preset are for a new model; --model brings one that is trained")
-        trained = GPVAE.load(model, device=device.value) if model else None
+        if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
+            raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
+        trained = gpvae.load(model, device=device.value) if model else None
+        kinds = _kinds(kind)
+        categories = tuple(trained.schema_.labels) if trained else _categories(kinds)
         if trained:
             id, time = id or trained.schema_.id, time or trained.schema_.time
-        table, panel = _read(data, id, time, columns)
-        if interval:
-            table.require_no_columns([f"{name}{end}" for name in panel.columns for end in ("_lower", "_upper")])
-        imputer = trained or _fit(_new(epochs, preset, device, seed), panel, output)
+        table, panel = _read(data, id, time, columns, categories)
+        imputer = trained or _new(method, epochs, preset, device, seed, kinds, conformal)
+        level = _level(interval, imputer)
+        if level:
+            ends = ("lower", "upper", "probability")
+            table.require_no_columns([f"{name}_{end}" for name in panel.columns for end in ends])
+        if not trained:
+            imputer = _fit(imputer, panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
-        table.write(output, imputation.to_frame(interval=interval or None), force=force)
+        table.write(output, imputation.to_frame(interval=level or None), force=force)
         _checkpoint_of(output).unlink(missing_ok=True)
-        filled = f"filled {imputation.draws.cells.size:,} cells"
-        console.print(f"{filled}, with {interval:.0%} intervals: {output}" if interval else f"{filled}: {output}")
+        filled = f"filled {imputation.cells.size:,} cells"
+        console.print(f"{filled}, with {level:.0%} intervals: {output}" if level else f"{filled}: {output}")
 
 
 @app.command()
@@ -143,6 +183,9 @@ def fit(
     id: Id = None,
     time: Time = None,
     columns: Columns = None,
+    kind: Kinds = None,
+    method: MethodOption = Method.gp_vae,
+    conformal: ConformalOption = False,
     seed: Seed = 0,
     epochs: Epochs = None,
     preset: PresetOption = None,
@@ -160,8 +203,9 @@ def fit(
         from gpvae.imputer import require_model_folder
 
         require_model_folder(output, overwrite=force)
-        _, panel = _read(data, id, time, columns)
-        imputer = _fit(_new(epochs, preset, device, seed), panel, output, logs)
+        kinds = _kinds(kind)
+        _, panel = _read(data, id, time, columns, _categories(kinds))
+        imputer = _fit(_new(method, epochs, preset, device, seed, kinds, conformal), panel, output, logs)
         imputer.save(output, overwrite=force)
         _checkpoint_of(output).unlink(missing_ok=True)
         console.print(f"model: {output}")
@@ -174,6 +218,11 @@ def evaluate(
     id: Id = None,
     time: Time = None,
     columns: Columns = None,
+    kind: Kinds = None,
+    methods: Annotated[
+        str, typer.Option(help="What to compare, separated by commas: " + ", ".join(Method))
+    ] = "mean,forward,linear,gp-vae",
+    conformal: ConformalOption = False,
     interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Interval whose coverage is measured.")] = 0.9,
     samples: Samples = 100,
     seed: Seed = 0,
@@ -185,17 +234,20 @@ def evaluate(
 
     `gpvae evaluate weather.csv --hold-out 0.1`
 
-    Errors are counted in standard deviations of each column. Mean, forward and linear imputation stand beside.
+    `gpvae evaluate weather.csv --methods linear,brits,gp-vae`
+
+    Errors are counted in standard deviations of each column.
     """
     with _one_line_errors():
         from gpvae import evaluation, missingness
         from gpvae.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
-        _, panel = _read(data, id, time, columns)
+        chosen, kinds = _methods(methods), _kinds(kind)
+        _, panel = _read(data, id, time, columns, _categories(kinds))
         held_out = missingness.random(panel, hold_out, seed)
-        imputer = _new(epochs, preset, device, seed)
-        result = evaluation.evaluate(panel, held_out, imputer, level=interval, samples=samples, seed=seed)
+        imputers = {name.value: _new(name, epochs, preset, device, seed, kinds, conformal) for name in chosen}
+        result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
         _print_scores(result.scores, f"{result.cells.sum():,} hidden cells", interval)
 
 
@@ -240,12 +292,14 @@ def _note(message: str) -> None:
     complaints.print(f"Note: {message}", markup=False, soft_wrap=True)
 
 
-def _read(data: Path, id: str | None, time: str | None, columns: list[str] | None) -> "tuple[TableFile, Panel]":
+def _read(
+    data: Path, id: str | None, time: str | None, columns: list[str] | None, categories: Sequence[str] = ()
+) -> "tuple[TableFile, Panel]":
     from gpvae.files import read_table
 
-    table = read_table(data)
+    table = read_table(data).with_categories(categories)
     chosen = [name for entry in columns for name in _names(entry, table.table.column_names)] if columns else None
-    panel = table.panel(id=id, time=time, columns=chosen)
+    panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
     missing = 1 - panel.observed.mean()
     clock = panel.source.time
     console.print(
@@ -267,16 +321,71 @@ def _names(entry: str, known: list[str]) -> list[str]:
     return [entry] if entry in known else [name.strip() for name in entry.split(",")]
 
 
-def _new(epochs: int | None, preset: Preset | None, device: Device, seed: int) -> "GPVAE":
-    from gpvae import GPVAE, paper
+def _new(
+    method: str,
+    epochs: int | None,
+    preset: Preset | None,
+    device: Device,
+    seed: int,
+    kinds: "dict[str, Any] | None",
+    conformal: bool,
+) -> "Imputer":
+    from gpvae import Conformal, DataError, paper
+    from gpvae.methods import method as new
 
-    settings: dict[str, Any] = dict(paper.PRESETS[preset]) if preset else {}
-    if epochs:
-        settings["epochs"] = epochs
-    return GPVAE(**settings, device=device.value, seed=seed, verbose=True)
+    latent = method in (Method.gp_vae, Method.vae, Method.hi_vae)
+    if preset and method != Method.gp_vae:
+        raise DataError(f"--preset is for gp-vae, not for {method}")
+    settings: dict[str, Any] = {"device": device.value, "seed": seed, "verbose": True}
+    settings |= paper.PRESETS[preset] if preset else {}
+    settings |= {"epochs": epochs} if epochs else {}
+    settings |= {"kinds": kinds} if kinds and latent else {}
+    imputer = new(method, **settings)
+    return Conformal(imputer, seed=seed) if conformal else imputer
 
 
-def _fit(imputer: "GPVAE", panel: "Panel", output: Path, logs: Path | None = None) -> "GPVAE":
+def _methods(names: str) -> list[Method]:
+    try:
+        return [Method(name.strip()) for name in names.split(",")]
+    except ValueError as error:
+        from gpvae import DataError
+
+        raise DataError(f"--methods: {error}; there are {', '.join(Method)}") from None
+
+
+def _kinds(entries: list[str] | None) -> "dict[str, Any] | None":
+    """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}"""
+    kinds: dict[str, Any] = {}
+    for entry in ",".join(entries or []).split(",") if entries else []:
+        name, equals, kind = (part.strip() for part in entry.rpartition("="))
+        if not equals or not name or not kind:
+            from gpvae import DataError
+
+            raise DataError(f"--kind: {entry!r} is not NAME=kind")
+        kinds[name] = [level.strip() for level in kind.split("<")] if "<" in kind else kind
+    return kinds or None
+
+
+def _categories(kinds: "dict[str, Any] | None") -> tuple[str, ...]:
+    from gpvae.schema import class_columns
+
+    return class_columns(kinds)
+
+
+def _level(interval: float | None, imputer: "Imputer") -> float:
+    """Of the intervals to write; 0 for none."""
+    from gpvae import Conformal, DataError
+
+    if imputer.gives_distributions or isinstance(imputer, Conformal):
+        return 0.9 if interval is None else interval
+    if interval:
+        raise DataError(f"{imputer.name} gives single values, without intervals; --conformal puts some around them")
+    if interval is None:
+        _note(f"{imputer.name} gives single values, without intervals; --conformal puts some around them")
+    return 0.0
+
+
+def _fit(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = None) -> "Imputer":
     """Fit with a checkpoint beside the output, to be removed when that is written."""
     checkpoint = _checkpoint_of(output)
     try:
@@ -296,13 +405,19 @@ def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
         title=what, title_justify="left", caption="errors in standard deviations of each column: lower is better"
     )
     table.add_column("")
-    for name in ("MAE", "MSE", "CRPS", "NLL", f"in the {level:.0%} interval"):
+    named = any(score.accuracy is not None for score in scores)
+    headings = ["MAE", "MSE", "CRPS", "NLL", f"in the {level:.0%} interval", "seconds"]
+    for name in [*headings[:-1], *(["categories right"] if named else []), headings[-1]]:
         table.add_column(name, justify="right")
     for score in scores:
-        numbers = [score.mae, score.mse, score.crps, score.nll]
-        texts = ["–" if number is None else f"{number:.3f}" for number in numbers]
-        table.add_row(score.method, *texts, "–" if score.coverage is None else f"{score.coverage:.1%}")
+        numbers = [_text(number, ".3f") for number in (score.mae, score.mse, score.crps, score.nll)]
+        shares = [_text(share, ".1%") for share in (score.coverage, *([score.accuracy] if named else []))]
+        table.add_row(score.method, *numbers, *shares, _text(score.seconds, ".1f"))
     console.print(table)
+
+
+def _text(number: float | None, form: str) -> str:
+    return "–" if number is None else format(number, form)
 
 
 def main() -> None:

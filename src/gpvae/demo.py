@@ -8,7 +8,7 @@ import numpy as np
 from gpvae import missingness
 from gpvae.evaluation import Evaluation, evaluate
 from gpvae.files import TableFile, read_table, require_writable, whole_or_not_at_all
-from gpvae.imputer import GPVAE
+from gpvae.methods import COMPARED, method
 from gpvae.panel import Bools, DataError, Panel
 from gpvae.report.plots import plot_series
 
@@ -33,11 +33,12 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
         require_writable(path, force=force)
     panel = whole.panel()
     cells = _gaps(panel, seed)
-    imputer = GPVAE(epochs=epochs, seed=seed, device=device, verbose=True)
-    evaluation = evaluate(panel, cells, imputer, seed=seed)
+    methods = {name: method(name, epochs=epochs, seed=seed, device=device, verbose=True) for name in COMPARED}
+    evaluation = evaluate(panel, cells, methods, seed=seed)
+    imputation = evaluation.imputations["gp-vae"]
     _write_with_gaps(whole, panel, cells, table, force=force)
-    read_table(table).write(filled, evaluation.imputation.to_frame(interval=0.9), force=force)
-    figure = plot_series(evaluation.imputation, rows=_busiest(cells, 120), truth=panel.values)
+    read_table(table).write(filled, imputation.to_frame(interval=0.9), force=force)
+    figure = plot_series(imputation, rows=_busiest(cells, 120), truth=panel.values)
     with whole_or_not_at_all(picture, force=force) as partial:
         figure.savefig(partial, format="png", dpi=120)
     return Demo(evaluation, table, filled, picture)

@@ -1,11 +1,12 @@
 """The GP prior over latent series, and the likelihoods of observed values."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid, pad, softplus
 
 from gpvae.kernels import LatentKernel
 from gpvae.linalg import LOG_2PI, NeighbourFactor, grid_factor, neighbour_factor
@@ -83,7 +84,24 @@ class GPPrior(nn.Module):
 
 
 class Likelihood(Protocol):
-    """p(x | decoded): everything elementwise over (..., time, feature)."""
+    """p(x | decoded) of each value, from some decoded numbers: (..., output) and (..., feature) → (..., feature).
+
+    Usually there is one output for each feature, and everything is elementwise.
+    """
+
+    @property
+    def outputs(self) -> int:
+        """Decoded numbers for one step."""
+        ...
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of one step that an encoder sees."""
+        ...
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        """Values as an encoder sees them, 0 where missing. (..., feature) → (..., input)"""
+        ...
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor: ...
     def mean(self, decoded: Tensor) -> Tensor: ...
@@ -91,13 +109,24 @@ class Likelihood(Protocol):
     def sample(self, decoded: Tensor, generator: Generator) -> Tensor: ...
 
 
-class Gaussian(nn.Module):
+class _Elementwise(nn.Module):
+    """One output and one input for each feature."""
+
+    def __init__(self, features: int):
+        super().__init__()
+        self.outputs = self.inputs = features
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        return values * observed
+
+
+class Gaussian(_Elementwise):
     """N(decoded, noise²) with one noise level a feature: fixed, or learned and never below `FLOOR`."""
 
     FLOOR = 0.01
 
     def __init__(self, features: int, noise: float | None = None):
-        super().__init__()
+        super().__init__(features)
         start = 0.5 if noise is None else noise
         if start <= self.FLOOR:
             raise ValueError(f"the noise must be above {self.FLOOR}, not {noise}")
@@ -128,7 +157,7 @@ class Gaussian(nn.Module):
         return decoded + self.noise * _normal_like(decoded, generator)
 
 
-class Bernoulli(nn.Module):
+class Bernoulli(_Elementwise):
     """Values in [0, 1], white with probability sigmoid(decoded)."""
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
@@ -141,8 +170,213 @@ class Bernoulli(nn.Module):
         return decoded.sigmoid() * (-decoded).sigmoid()
 
     def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
-        uniform = torch.rand(decoded.shape, generator=generator, device=decoded.device, dtype=decoded.dtype)
-        return (uniform < decoded.sigmoid()).to(decoded.dtype)
+        return (_uniform_like(decoded, generator) < decoded.sigmoid()).to(decoded.dtype)
+
+
+class Poisson(_Elementwise):
+    """Counts with the rate r = typical · (softplus(decoded) / log 2 + FLOOR): typical where decoded is 0."""
+
+    FLOOR = 1e-6
+    typical: Tensor
+
+    def __init__(self, typical: Sequence[float]):
+        super().__init__(len(typical))
+        self.register_buffer("typical", torch.tensor(typical, dtype=torch.float32).clamp(min=1e-3))
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        """Log (1 + count), around that of a typical one."""
+        return (values.log1p() - self.typical.log1p()) * observed
+
+    def rate(self, decoded: Tensor) -> Tensor:
+        return self.typical * (softplus(decoded) / math.log(2) + self.FLOOR)
+
+    def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
+        rate = self.rate(decoded)
+        return values * rate.log() - rate - torch.lgamma(values + 1)
+
+    def mean(self, decoded: Tensor) -> Tensor:
+        return self.rate(decoded)
+
+    def variance(self, decoded: Tensor) -> Tensor:
+        return self.rate(decoded)
+
+    def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
+        return torch.poisson(self.rate(decoded), generator)
+
+
+class Ordinal(_Elementwise):
+    """One of the levels 0 < 1 < … of each feature: P(x ≤ k) = sigmoid(θ_k - decoded), with learned θ_0 < θ_1 < …"""
+
+    BEYOND = 1e4  # stands for the infinite thresholds below the first level and above the last
+    count: Tensor
+
+    def __init__(self, levels: Sequence[int]):
+        super().__init__(len(levels))
+        self.register_buffer("count", torch.tensor(levels))
+        self.first = nn.Parameter(-torch.log(self.count - 1.0))  # at the start all levels are about as likely
+        self.raw_steps = nn.Parameter(torch.zeros(len(levels), max(levels) - 2))
+
+    @property
+    def thresholds(self) -> Tensor:
+        """θ_{-1} = -∞, θ_0, …, θ_{levels - 1} = ∞, and ∞ up to the most levels of any feature. (feature, level + 1)"""
+        steps = (softplus(self.raw_steps) + 1e-3).cumsum(-1)
+        inner = self.first.unsqueeze(-1) + pad(steps, (1, 0))
+        beyond = torch.arange(inner.shape[1], device=inner.device) >= self.count.unsqueeze(-1) - 1
+        return pad(pad(inner.masked_fill(beyond, self.BEYOND), (1, 0), value=-self.BEYOND), (0, 1), value=self.BEYOND)
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        """The level between -1 and 1."""
+        return (2 * values / (self.count - 1) - 1) * observed
+
+    def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
+        """σ(a) - σ(b) = σ(a) σ(-b) (1 - e^(b - a)) for the thresholds a above and b below the level."""
+        level, thresholds = values.long().unsqueeze(-1), self.thresholds.expand(*values.shape, -1)
+        above = thresholds.gather(-1, level + 1).squeeze(-1) - decoded
+        below = thresholds.gather(-1, level).squeeze(-1) - decoded
+        return logsigmoid(above) + logsigmoid(-below) + torch.log(-torch.expm1(below - above))
+
+    def mean(self, decoded: Tensor) -> Tensor:
+        """E x = Σ_k P(x > k)"""
+        return (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid().sum(-1)
+
+    def variance(self, decoded: Tensor) -> Tensor:
+        """E x² = Σ_k (2k + 1) P(x > k)"""
+        beyond = (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid()
+        weights = 2 * torch.arange(beyond.shape[-1], device=decoded.device) + 1
+        return (weights * beyond).sum(-1) - beyond.sum(-1) ** 2
+
+    def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
+        uniform = _uniform_like(decoded, generator).unsqueeze(-1)
+        return (uniform < (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid()).sum(-1).to(decoded.dtype)
+
+
+class Categorical(nn.Module):
+    """One of the levels 0, 1, … of each feature, with probabilities softmax(its decoded numbers)."""
+
+    NEVER = -1e9  # the logit of a level that a feature does not have, where another has it
+    places: Tensor
+    exists: Tensor
+    owner: Tensor
+    level: Tensor
+
+    def __init__(self, levels: Sequence[int]):
+        super().__init__()
+        self.levels, self.outputs, self.inputs = list(levels), sum(levels), sum(levels)
+        exists = torch.arange(max(levels)) < torch.tensor(levels).unsqueeze(-1)
+        first = torch.tensor([0, *levels[:-1]]).cumsum(0)
+        places = (first.unsqueeze(-1) + torch.arange(max(levels))).where(exists, 0)
+        self.register_buffer("places", places, persistent=False)  # (feature, level) among the outputs
+        self.register_buffer("exists", exists, persistent=False)
+        owner = torch.repeat_interleave(torch.arange(len(levels)), torch.tensor(levels))
+        self.register_buffer("owner", owner, persistent=False)  # (output,) the feature, and the level, of each
+        self.register_buffer("level", torch.arange(self.outputs) - first[owner], persistent=False)
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        """One number for each level, 1 for the one that it is."""
+        return ((values[..., self.owner] == self.level) & observed[..., self.owner]).to(values.dtype)
+
+    def log_probs(self, decoded: Tensor) -> Tensor:
+        """Of all levels. (..., feature, level)"""
+        return decoded[..., self.places].masked_fill(~self.exists, self.NEVER).log_softmax(-1)
+
+    def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
+        log_probs = self.log_probs(decoded)
+        level = values.long().expand(log_probs.shape[:-1]).unsqueeze(-1)
+        return log_probs.gather(-1, level).squeeze(-1)
+
+    def mean(self, decoded: Tensor) -> Tensor:
+        """The most likely level: categories have no mean."""
+        return self.log_probs(decoded).argmax(-1).to(decoded.dtype)
+
+    def variance(self, decoded: Tensor) -> Tensor:
+        """None either."""
+        return torch.full_like(decoded[..., self.places[:, 0]], torch.nan)
+
+    def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
+        """By the Gumbel-max trick."""
+        log_probs = self.log_probs(decoded)
+        gumbel = -torch.log(-torch.log(_uniform_like(log_probs, generator)))
+        return (log_probs + gumbel).argmax(-1).to(decoded.dtype)
+
+
+class PerColumn(nn.Module):
+    """A likelihood for each of some groups of features; their outputs and inputs stand one behind the other."""
+
+    order: Tensor
+
+    def __init__(self, parts: Sequence[tuple[Likelihood, Sequence[int]]], features: int):
+        super().__init__()
+        self.parts = nn.ModuleList([part for part, _ in parts])  # pyright: ignore[reportArgumentType]
+        self.outputs, self.inputs = sum(p.outputs for p, _ in parts), sum(p.inputs for p, _ in parts)
+        places = torch.tensor([place for _, group in parts for place in group])
+        if not torch.equal(places.sort().values, torch.arange(features)):
+            raise ValueError(f"every one of {features} features needs one likelihood, not {places.tolist()}")
+        self.register_buffer("order", places.argsort(), persistent=False)
+        for i, (_, group) in enumerate(parts):
+            self.register_buffer(f"group_{i}", torch.tensor(list(group)), persistent=False)
+
+    def groups(self) -> list[tuple[Likelihood, Tensor]]:
+        """Each likelihood with the features it is for."""
+        return [(part, self.get_buffer(f"group_{i}")) for i, part in enumerate(self.parts)]  # type: ignore[misc]
+
+    def seen(self, values: Tensor, observed: Tensor) -> Tensor:
+        return torch.cat([part.seen(values[..., g], observed[..., g]) for part, g in self.groups()], dim=-1)
+
+    def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
+        pieces = zip(self.groups(), self._split(decoded), strict=True)
+        return self._join([part.log_prob(piece, values[..., group]) for (part, group), piece in pieces])
+
+    def mean(self, decoded: Tensor) -> Tensor:
+        pieces = zip(self.groups(), self._split(decoded), strict=True)
+        return self._join([part.mean(piece) for (part, _), piece in pieces])
+
+    def variance(self, decoded: Tensor) -> Tensor:
+        pieces = zip(self.groups(), self._split(decoded), strict=True)
+        return self._join([part.variance(piece) for (part, _), piece in pieces])
+
+    def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
+        pieces = zip(self.groups(), self._split(decoded), strict=True)
+        return self._join([part.sample(piece, generator) for (part, _), piece in pieces])
+
+    def _split(self, decoded: Tensor) -> tuple[Tensor, ...]:
+        return decoded.split([part.outputs for part, _ in self.groups()], dim=-1)
+
+    def _join(self, pieces: list[Tensor]) -> Tensor:
+        return torch.cat(pieces, dim=-1)[..., self.order]
+
+
+def likelihood_for(kinds: Sequence[str], levels: Sequence[int], noise: float | None) -> PerColumn:
+    """By the kind of each feature, as `scaling` has them; classes have so many levels.
+
+    A positive value is Gaussian in its logarithm, which is what a scaled one is.
+    """
+    groups = {
+        "gaussian": ("real", "positive"),
+        "count": ("count",),
+        "binary": ("binary",),
+        "ordinal": ("ordinal",),
+        "categorical": ("categorical",),
+    }
+    parts: list[tuple[Likelihood, Sequence[int]]] = []
+    for name, members in groups.items():
+        places = [j for j, kind in enumerate(kinds) if kind in members]
+        if places:
+            parts.append((_likelihood(name, [levels[j] for j in places], noise), places))
+    return PerColumn(parts, len(kinds))
+
+
+def _likelihood(name: str, levels: list[int], noise: float | None) -> Likelihood:
+    match name:
+        case "gaussian":
+            return Gaussian(len(levels), noise)
+        case "count":
+            return Poisson([1.0] * len(levels))
+        case "binary":
+            return Bernoulli(len(levels))
+        case "ordinal":
+            return Ordinal(levels)
+        case _:
+            return Categorical(levels)
 
 
 def neighbours_for(reach: float) -> int:
@@ -152,6 +386,10 @@ def neighbours_for(reach: float) -> int:
     growing, and a kernel that needs more (a period of 365, say) has to be given them in `ModelConfig.neighbours`.
     """
     return min(64, max(16, math.ceil(1.4 * reach)))
+
+
+def _uniform_like(x: Tensor, generator: Generator) -> Tensor:
+    return torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
 
 
 def _normal_like(x: Tensor, generator: Generator) -> Tensor:

@@ -1,43 +1,49 @@
-"""How well are cells filled whose value is known? Hide them, fill them, compare; the simple methods beside."""
+"""How well are cells filled whose value is known? Hide them, fill them, compare."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpvae import baselines, metrics, missingness
+from gpvae import metrics, missingness
 from gpvae.imputation import Imputation
-from gpvae.imputer import GPVAE
+from gpvae.imputer import Imputer
 from gpvae.panel import Bools, DataError, Floats, Panel
-from gpvae.schema import Scaling
-
-BASELINES = {"mean": baselines.mean, "forward": baselines.forward, "linear": baselines.linear}
+from gpvae.scaling import CLASSES, Scaling
 
 
 @dataclass(frozen=True)
 class Score:
-    """Averages over held-out cells, each column counted in its own standard deviations."""
+    """Averages over held-out cells, each column of numbers counted in its own standard deviations."""
 
     method: str
-    mae: float
-    mse: float
-    crps: float  # of a single value, this is the absolute error
+    mae: float | None  # None: no column of numbers was scored
+    mse: float | None
+    crps: float | None  # of a single value, this is the absolute error
     nll: float | None = None  # None: the method gives no distribution
     coverage: float | None = None
-    seconds: float | None = None
+    accuracy: float | None = None  # of columns of categories, the share that is right; None: there are none
+    seconds: float | None = None  # to fit and fill
 
 
 @dataclass(frozen=True)
 class Evaluation:
     scores: list[Score]
-    imputation: Imputation
+    imputations: dict[str, Imputation]  # by method
     cells: Bools  # (row, feature) those that were scored
 
 
 def evaluate(
-    panel: Panel, held_out: Bools, imputer: GPVAE, *, level: float = 0.9, samples: int = 100, seed: int = 0
+    panel: Panel,
+    held_out: Bools,
+    methods: Mapping[str, Imputer],
+    *,
+    level: float = 0.9,
+    samples: int = 100,
+    seed: int = 0,
 ) -> Evaluation:
-    """Fit `imputer` without the `held_out` cells and score what it fills in, beside mean, forward and linear.
+    """Fit each method without the `held_out` cells, and score what it fills in.
 
     Columns of which too little is left to see them vary have no standard deviation to count in: they are not scored.
     """
@@ -46,24 +52,52 @@ def evaluate(
     cells = held_out & units.varies
     if not cells.any():
         raise DataError("no held-out cell lies in a column that varies, so there is nothing to score")
-    scores = [_point_score(name, panel, fill(visible), cells, units) for name, fill in BASELINES.items()]
-    started = time.perf_counter()
-    imputation = imputer.fit(visible).impute(visible, samples=samples, seed=seed)
-    seconds = time.perf_counter() - started
-    log_density = imputer.log_likelihood(visible, panel.values, samples=samples, seed=seed)
+    imputations, found = dict[str, Imputation](), dict[str, tuple[float, Floats | None]]()
+    for name, imputer in methods.items():
+        started = time.perf_counter()
+        imputations[name] = imputer.fit(visible).impute(visible, samples=samples, seed=seed)
+        seconds, density = time.perf_counter() - started, None
+        if imputer.gives_distributions:
+            density = imputer.log_likelihood(visible, panel.values, samples=samples, seed=seed)
+        found[name] = seconds, density
+    classes = _columns(panel, methods, *CLASSES)
+    scores: list[Score] = []
+    for name, (seconds, density) in found.items():
+        own = _columns(panel, {name: methods[name]}, *CLASSES)
+        score = _score_of_numbers(name, panel, imputations[name], density, cells & ~classes, units, level)
+        right = (imputations[name].mean_rows == panel.values)[cells & own]
+        scores.append(replace(score, seconds=seconds, accuracy=float(right.mean()) if len(right) else None))
+    return Evaluation(scores, imputations, cells)
+
+
+def _columns(panel: Panel, methods: Mapping[str, Imputer], *kinds: str) -> Bools:
+    """Columns that one of the methods takes to be of one of these kinds. (feature,)"""
+    chosen = np.zeros(len(panel.columns), dtype=bool)
+    for imputer in methods.values():
+        chosen[imputer.schema_.places(panel)] |= imputer.schema_.scaling.of_kind(*kinds)
+    return chosen
+
+
+def _score_of_numbers(
+    name: str,
+    panel: Panel,
+    imputation: Imputation,
+    log_density: Floats | None,
+    cells: Bools,
+    units: Scaling,
+    level: float,
+) -> Score:
+    if not cells.any():
+        return Score(name, None, None, None)
+    truth, point = units.apply(panel.values)[cells], units.apply(imputation.mean_rows)[cells]
+    mae = float(metrics.absolute_error(truth, point).mean())
+    score = Score(name, mae, float(metrics.squared_error(truth, point).mean()), crps=mae)
+    if imputation.has_intervals:
+        inside = metrics.covered(panel.values, *imputation.interval_rows(level))
+        score = replace(score, coverage=float(inside[cells].mean()))
+    if log_density is None or imputation.draws is None:
+        return score
     feature = np.nonzero(cells)[1]
     draws = (imputation.draws_at(cells) - units.shift[feature]) / units.scale[feature]
-    ours = replace(
-        _point_score("GP-VAE", panel, imputation.mean_rows, cells, units),
-        crps=float(metrics.crps(units.apply(panel.values)[cells], draws).mean()),
-        nll=-float((log_density[cells] + np.log(units.scale[feature])).mean()),
-        coverage=float(metrics.covered(panel.values, *imputation.interval_rows(level))[cells].mean()),
-        seconds=seconds,
-    )
-    return Evaluation([*scores, ours], imputation, cells)
-
-
-def _point_score(name: str, panel: Panel, filled: Floats, cells: Bools, units: Scaling) -> Score:
-    truth, point = units.apply(panel.values)[cells], units.apply(filled)[cells]
-    mae = float(metrics.absolute_error(truth, point).mean())
-    return Score(name, mae, float(metrics.squared_error(truth, point).mean()), crps=mae)
+    nll = -float((log_density[cells] + np.log(units.scale[feature])).mean())
+    return replace(score, crps=float(metrics.crps(truth, draws).mean()), nll=nll)

@@ -11,7 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,30 @@ class TableFile:
     table: pa.Table
     text: "CsvText | None" = None  # the cells as written, where the file is text
 
-    def panel(self, *, id: str | None = None, time: str | None = None, columns: Sequence[str] | None = None) -> Panel:
+    def panel(
+        self,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+    ) -> Panel:
         """See `Panel.from_frame`; the index that pandas keeps in a Parquet file is no value unless asked for."""
         try:
-            self._require_numbers(columns or [])
-            panel = Panel.from_frame(self.table, id=id, time=time, columns=columns)
+            self._require_numbers([name for name in columns or [] if name not in categories])
+            panel = Panel.from_frame(self.table, id=id, time=time, columns=columns, categories=categories)
             return panel if columns else self._without_index(panel)
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from None
+
+    def with_categories(self, names: Sequence[str]) -> "TableFile":
+        """The same, where NA and the like are gaps in these columns of text too, and not names of something."""
+        table = self.table
+        for j, name in enumerate(table.column_names):
+            if name in names and pa.types.is_string(table[name].type):
+                cells = [None if cell is None or _is_missing(cell) else cell for cell in table[name].to_pylist()]
+                table = table.set_column(j, table.schema.field(j), pa.array(cells, pa.string()))
+        return replace(self, table=table)
 
     def almost_times(self, names: Sequence[str]) -> list[str]:
         """Why columns of text that begin with a time are none: the cells at fault, in words."""
@@ -150,9 +166,11 @@ def read(
     id: str | None = None,
     time: str | None = None,
     columns: Sequence[str] | None = None,
+    categories: Sequence[str] = (),
 ) -> Panel:
     """A CSV (.csv, .tsv, .txt, also .gz) or Parquet file as a panel; see `Panel.from_frame` for the options."""
-    return read_table(path).panel(id=id, time=time, columns=columns)
+    table = read_table(path).with_categories(categories)
+    return table.panel(id=id, time=time, columns=columns, categories=categories)
 
 
 def read_table(path: str | os.PathLike[str]) -> TableFile:
@@ -282,8 +300,10 @@ class CsvText:
         write = self._number_format(names.index(subject) if subject in names else None, column.type)
         return ["" if value is None else write(value) for value in column.to_pylist()]
 
-    def _number_format(self, j: int | None, dtype: pa.DataType) -> Callable[[float], str]:
-        """Two digits more than the column itself is written with; whole numbers stay whole."""
+    def _number_format(self, j: int | None, dtype: pa.DataType) -> Callable[[Any], str]:
+        """Two digits more than the column itself is written with; whole numbers stay whole, and text is text."""
+        if not pa.types.is_integer(dtype) and not pa.types.is_floating(dtype):
+            return str
         present = [] if j is None else self._present(j)
         mark = "," if self._writes_commas and not any("." in cell for cell in present) else "."
         if not present or any("e" in cell.lower() for cell in present):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.panel import Bools, DataError, Floats, Labels, Panel
+from gpvae.scaling import DISCRETE, Scaling
 
 SORTED_AT_ONCE = 2**14  # cells
 
@@ -18,34 +19,89 @@ class Draws:
     """Draws of the missing values, observation noise included; kept in scaled float32, for the missing cells alone."""
 
     scaled: NDArray[np.float32]  # (cell, sample)
-    cells: NDArray[np.int64]  # (cell,) places in the flattened (row, feature)
-    shift: Floats  # (feature,)
-    scale: Floats  # (feature,)
+    feature: NDArray[np.int64]  # (cell,) the column of each, as `scaling` counts them
+    scaling: Scaling
 
     @property
     def count(self) -> int:
         return self.scaled.shape[1]
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Of each cell, in scaled units, by reading the i-th of n draws as the quantile i/(n+1). (quantile, cell)
+        """Of each cell, by reading the i-th of n draws as the quantile i/(n+1). (quantile, cell)
 
         That makes the coverage right for any n. (NumPy's "weibull"; to sort some rows at a time is ten times as fast.)
+        Between two draws lies a value between them; for a column of whole numbers or levels, the outer of the two, as
+        seen from the median. Categories have no order, hence no quantiles.
         """
+        for each in q:
+            require_samples(each, self.count)
         place = np.array(q) * (self.count + 1) - 1
         below = np.clip(np.floor(place + 1e-9).astype(int), 0, self.count - 1)
         above, share = np.minimum(below + 1, self.count - 1), np.clip(place - below, 0, 1)
+        outer = np.where(share < 1e-6, 0.0, np.array(q) > 0.5)
+        discrete = self.scaling.of_kind(*DISCRETE)[self.feature]
         found = np.empty((len(q), len(self.scaled)))
         for first in range(0, len(self.scaled), SORTED_AT_ONCE):
             some = slice(first, first + SORTED_AT_ONCE)
             ordered = np.sort(self.scaled[some], axis=1)
-            found[:, some] = ((1 - share) * ordered[:, below] + share * ordered[:, above]).T
-        return found
+            shares = np.where(discrete[some, None], outer, share)
+            found[:, some] = ((1 - shares) * ordered[:, below] + shares * ordered[:, above]).T
+        values = self.scaling.undo(found.T, self.feature).T
+        values[:, self.scaling.of_kind("categorical")[self.feature]] = np.nan
+        return values
 
-    def unscale(self, scaled: NDArray[Any]) -> Floats:
-        """(cell, ...) in scaled units → in the data's."""
-        feature = self.cells % len(self.shift)
-        trailing = (-1,) + (1,) * (scaled.ndim - 1)
-        return self.shift[feature].reshape(trailing) + self.scale[feature].reshape(trailing) * scaled
+    def values(self) -> Floats:
+        """In the data's units. (cell, sample)"""
+        return self.scaling.undo(self.scaled, self.feature)
+
+    def most_likely(self) -> Floats:
+        """Of cells that hold counts or classes: the median of what has an order, else what was drawn most often."""
+        chosen = np.sort(self.scaled, axis=1)[:, (self.count - 1) // 2].astype(np.float64)
+        for j in np.flatnonzero(self.scaling.of_kind("binary", "categorical")):
+            cells = self.feature == j
+            levels = np.arange(len(self.scaling.levels[j]))
+            chosen[cells] = np.argmax([(self.scaled[cells] == level).sum(axis=1) for level in levels], axis=0)
+        return self.scaling.undo(chosen, self.feature)
+
+    def share_of(self, values: Floats) -> Floats:
+        """Of the draws of each cell, those that have this value. (cell,)"""
+        return np.mean(self.values() == values[:, None], axis=1)
+
+    def at(self, chosen: Bools) -> "Draws":
+        """Of some of the cells."""
+        return replace(self, scaled=self.scaled[chosen], feature=self.feature[chosen])
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Intervals of single values from errors at cells whose value was known: see `conformal`."""
+
+    centre: Floats  # (cell,) the filled values
+    unit: Floats  # (cell,) what errors are counted in
+    column: NDArray[np.int64]  # (cell,)
+    errors: tuple[Floats, ...]  # of each column, in its unit, sorted
+
+    def quantiles(self, q: Sequence[float]) -> Floats:
+        """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
+        return np.stack([self._quantile(each) for each in q])
+
+    def _quantile(self, q: float) -> Floats:
+        level = abs(2 * q - 1)
+        used = np.unique(self.column)
+        reach = np.zeros(len(self.errors))
+        reach[used] = [_kth(self.errors[j], level) for j in used]
+        reach = reach[self.column]
+        return self.centre + np.sign(q - 0.5) * reach * self.unit
+
+
+def _kth(errors: Floats, level: float) -> float:
+    place = math.ceil(level * (len(errors) + 1) - 1e-9)
+    if place > len(errors):
+        needed = math.ceil(level / (1 - level) - 1e-9)
+        raise DataError(
+            f"an interval of {level:.0%} needs at least {needed} known cells to calibrate by, not {len(errors)}"
+        )
+    return float(errors[place - 1]) if place else 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,20 +109,29 @@ class Imputation:
     """Predictions for the missing values of a panel, in the shape that the data came in.
 
     Observed cells hold what was observed: their mean is the value, their deviation 0. Cells of a column that was never
-    observed, not even in training, stay missing.
+    observed, not even in training, stay missing. Of methods that give single values there are only those: no
+    deviations, intervals or samples.
     """
 
     panel: Panel
-    mean_rows: Floats  # (row, feature)
-    std_rows: Floats  # (row, feature)
-    draws: Draws
+    cells: NDArray[np.int64]  # (cell,) those that are filled, as places in the flattened (row, feature)
+    values: Floats  # (cell,)
+    stds: Floats | None = None  # (cell,)
+    draws: Draws | None = None
+    margins: Margins | None = None
+    method: str = "this method"
 
     def __repr__(self) -> str:
-        return f"Imputation({len(self.draws.cells)} cells filled, {self.draws.count} samples, of {self.panel})"
+        samples = f", {self.draws.count} samples" if self.draws else ""
+        return f"Imputation({len(self.cells)} cells filled{samples}, of {self.panel})"
 
     @property
     def mean(self) -> Any:
-        """The data without gaps: predictive means where values were missing."""
+        """The data without gaps: predictive means where values were missing.
+
+        Of counts and of ordered categories it is the median, of other categories the most likely one, so that what is
+        filled in is something that could have been there.
+        """
         return self.panel.restore(self.mean_rows)
 
     @property
@@ -74,16 +139,22 @@ class Imputation:
         """Predictive deviations, posterior and observation noise together; 0 where observed.
 
         Learned noise is set so that 90 % intervals hold 90 % of held-out cells. Where errors have heavy tails that is
-        less than their root mean square: most are smaller, a few much larger.
+        less than their root mean square: most are smaller, a few much larger. Categories have none.
         """
         return self.panel.restore(self.std_rows)
 
     @property
     def samples(self) -> Any:
         """Whole data sets without gaps, drawn at random: the shape of the data with the samples in front."""
-        stacked = np.repeat(self.panel.values[None], self.draws.count, axis=0)
-        stacked.reshape(self.draws.count, -1)[:, self.draws.cells] = self.draws.unscale(self.draws.scaled).T
+        draws = self._require_draws()
+        stacked = np.repeat(self.panel.values[None], draws.count, axis=0)
+        stacked.reshape(draws.count, -1)[:, self.cells] = draws.values().T
         return self.panel.restore(stacked)
+
+    @property
+    def probability(self) -> Any:
+        """How likely the value filled in is right, for columns of categories and counts; NaN in other columns."""
+        return self.panel.restore(self.probability_rows)
 
     def quantile(self, q: float) -> Any:
         """The value below which the missing one lies with probability q."""
@@ -97,20 +168,43 @@ class Imputation:
     def to_frame(self, *, interval: float | None = None) -> Any:
         """The table as it came, its gaps filled, everything else untouched.
 
-        With `interval`, columns `<name>_lower` and `<name>_upper` are added behind for each column that had gaps;
-        they are empty where the value was observed.
+        With `interval`, columns are added behind for each column that had gaps: `<name>_lower` and `<name>_upper`, or,
+        for categories without an order, `<name>_probability`. They are empty where the value was observed.
         """
-        return self.panel.fill(self.mean_rows, {} if interval is None else self._interval_columns(interval))
+        extra, labels = ({}, {}) if interval is None else self._uncertainty_columns(interval)
+        return self.panel.fill(self.mean_rows, extra, labels)
+
+    @property
+    def has_intervals(self) -> bool:
+        return self.draws is not None or self.margins is not None
+
+    @property
+    def mean_rows(self) -> Floats:
+        """As `mean`, in the panel's own layout. (row, feature)"""
+        return self._spread(self.panel.values.copy(), self.values)
+
+    @property
+    def std_rows(self) -> Floats:
+        if self.stds is None:
+            raise self._nothing("deviations")
+        return self._spread(np.where(self.panel.observed, 0.0, np.nan), self.stds)
+
+    @property
+    def probability_rows(self) -> Floats:
+        draws = self._require_draws()
+        discrete = draws.scaling.of_kind(*DISCRETE)[draws.feature]
+        shares = np.full(len(self.cells), np.nan)
+        shares[discrete] = draws.at(discrete).share_of(self.values[discrete])
+        return self._spread(np.where(self.panel.observed, 1.0, np.nan), shares)
 
     def quantile_rows(self, *q: float) -> list[Floats]:
         """As `quantile`, of several at once, in the panel's own layout. Each (row, feature)"""
         for each in q:
-            require_samples(each, self.draws.count)
-        found = self.draws.quantiles(q)
-        rows = [self.panel.values.copy() for _ in q]
-        for row, scaled in zip(rows, found, strict=True):
-            row.flat[self.draws.cells] = self.draws.unscale(scaled)
-        return rows
+            require_quantile(each)
+        spread = self.margins or self.draws
+        if spread is None:
+            raise self._nothing("intervals")
+        return [self._spread(self.panel.values.copy(), each) for each in spread.quantiles(q)]
 
     def interval_rows(self, level: float = 0.9) -> tuple[Floats, Floats]:
         lower, upper = self.quantile_rows((1 - level) / 2, (1 + level) / 2)
@@ -118,27 +212,53 @@ class Imputation:
 
     def draws_at(self, cells: Bools) -> Floats:
         """Draws for some missing cells (row, feature), in row order. (sample, cell)"""
-        chosen = cells.flat[self.draws.cells]
+        chosen = cells.flat[self.cells]
         if chosen.sum() != cells.sum():
             raise ValueError("draws exist for missing cells only")
-        some = replace(self.draws, scaled=self.draws.scaled[chosen], cells=self.draws.cells[chosen])
-        return some.unscale(some.scaled).T
+        return self._require_draws().at(chosen).values().T
 
-    def _interval_columns(self, level: float) -> dict[str, Floats]:
+    def _spread(self, rows: Floats, values: Floats) -> Floats:
+        rows.flat[self.cells] = values
+        return rows
+
+    def _require_draws(self) -> Draws:
+        if self.draws is None:
+            raise self._nothing("samples")
+        return self.draws
+
+    def _nothing(self, what: str) -> DataError:
+        hint = "" if self.margins else "; Conformal(…), or --conformal, puts intervals around them"
+        return DataError(f"{self.method} gives single values, without {what}{hint}")
+
+    def _uncertainty_columns(self, level: float) -> tuple[dict[str, Floats], Labels]:
         lower, upper = self.interval_rows(level)
+        named = self._unordered()
+        probability = self.probability_rows if named else np.empty((0, 0))
         columns: dict[str, Floats] = {}
         for j, name in enumerate(self.panel.columns):
             missing = ~self.panel.observed[:, j]
-            if missing.any():
-                columns[f"{name}_lower"] = np.where(missing, lower[:, j], np.nan)
-                columns[f"{name}_upper"] = np.where(missing, upper[:, j], np.nan)
-        return columns
+            ends = {"probability": probability} if name in named else {"lower": lower, "upper": upper}
+            for end, rows in ends.items() if missing.any() else ():
+                columns[f"{name}_{end}"] = np.where(missing, rows[:, j], np.nan)
+        ordered = {name: labels for name, labels in self.panel.labels.items() if name not in named}
+        return columns, {f"{name}_{end}": labels for name, labels in ordered.items() for end in ("lower", "upper")}
+
+    def _unordered(self) -> set[str]:
+        """Columns that have no interval: categories, and those with two values."""
+        if self.draws is None:
+            return set()
+        unordered = self.draws.scaling.of_kind("binary", "categorical")[self.draws.feature]
+        return {self.panel.columns[j] for j in np.unique(self.cells[unordered] % len(self.panel.columns))}
+
+
+def require_quantile(q: float) -> None:
+    if not 0 < q < 1:
+        raise DataError(f"a quantile lies between 0 and 1, not at {q:g}")
 
 
 def require_samples(q: float, samples: int) -> None:
     """Beyond the outermost draws nothing is known: the quantile q needs at least 1/q - 1 of them, from either side."""
-    if not 0 < q < 1:
-        raise DataError(f"a quantile lies between 0 and 1, not at {q:g}")
+    require_quantile(q)
     needed = math.ceil(1 / min(q, 1 - q) - 1e-9) - 1
     if samples < needed:
         raise DataError(f"the quantile {q:g} needs at least {needed} samples, not {samples}")

@@ -8,6 +8,7 @@ loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the s
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,7 +18,19 @@ from torch.nn.functional import pad, softplus
 
 from gpvae import kernels
 from gpvae.batches import Batch
-from gpvae.distributions import Bernoulli, Gaussian, GPPrior, Likelihood, LikelihoodName, PriorAt, Times, neighbours_for
+from gpvae.distributions import (
+    Bernoulli,
+    Gaussian,
+    GPPrior,
+    Likelihood,
+    LikelihoodName,
+    PerColumn,
+    Poisson,
+    PriorAt,
+    Times,
+    likelihood_for,
+    neighbours_for,
+)
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
 from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
@@ -46,6 +59,7 @@ class ModelConfig:
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
     see_times: bool = True  # and how long ago the step before was
+    score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
     jitter: float = 1e-3
 
@@ -105,7 +119,8 @@ class LatentModel(nn.Module):
     FIRST_STD = 0.1
     CORR_LIMIT = 1 - 1e-4
 
-    def __init__(self, config: ModelConfig, features: int):
+    def __init__(self, config: ModelConfig, features: int, kinds: Sequence[str] = (), levels: Sequence[int] = ()):
+        """`kinds` of the features, and how many `levels` those have that are classes; by default all are real."""
         super().__init__()
         config = config.sized_for(features)
         assert config.latent_dim is not None
@@ -113,10 +128,8 @@ class LatentModel(nn.Module):
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
-        self.likelihood: Likelihood = (
-            Gaussian(features, config.noise) if config.likelihood == "gaussian" else Bernoulli()
-        )
-        inputs = 2 * features if config.see_observed else features
+        self.likelihood = self._new_likelihood(kinds, levels)
+        inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
         inputs += config.see_times
         self.encoder = TimeConvolution(
@@ -126,7 +139,7 @@ class LatentModel(nn.Module):
             widths=config.encoder_widths,
             outputs=3 * config.latent_dim,
         )
-        self.decoder = mlp([config.latent_dim, *config.decoder_widths, features])
+        self.decoder = mlp([config.latent_dim, *config.decoder_widths, self.likelihood.outputs])
         self._start_smooth_and_sharp()
 
     KERNEL_PACE = 10  # a kernel has few parameters, far from where they have to go
@@ -146,12 +159,13 @@ class LatentModel(nn.Module):
         return self._posterior(batch, *self.prior.marginals(batch.times))
 
     def _posterior(self, batch: Batch, prior_std: Tensor, prior_corr: Tensor) -> Chain:
-        values = batch.values * batch.observed
+        values = self.likelihood.seen(batch.values, batch.observed)
         x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
         if self.config.see_times:
             x = torch.cat([x, _log_steps(batch)], dim=-1)
         mean, raw_std, raw_corr = _at_least_single(self.encoder(x)).chunk(3, dim=-1)
-        told = self.encoder.sees_any(batch.observed.any(-1)).unsqueeze(-1)
+        heard = batch.valid if self.config.score_missing else batch.observed.any(-1)  # to a plain VAE zeros are values
+        told = self.encoder.sees_any(heard).unsqueeze(-1)
         corr = self.CORR_LIMIT * torch.where(told[:, 1:] & told[:, :-1], raw_corr[:, :-1].tanh(), prior_corr)
         return Chain(
             mean=mean * told,
@@ -164,10 +178,11 @@ class LatentModel(nn.Module):
         """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
-        return max(image, self.features, config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
+        outputs = max(self.likelihood.inputs, self.likelihood.outputs)
+        return max(image, outputs, config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
     def decode(self, z: Tensor) -> Tensor:
-        """The likelihood's parameter for each value. (..., time, latent) → (..., time, feature)"""
+        """The likelihood's parameters for each value. (..., time, latent) → (..., time, output)"""
         return _at_least_single(self.decoder(z))
 
     def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
@@ -217,7 +232,28 @@ class LatentModel(nn.Module):
     def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
         """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
         log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
-        return (log_prob * batch.observed).sum((-2, -1))
+        scored = batch.valid.unsqueeze(-1) if self.config.score_missing else batch.observed
+        return (log_prob * scored).sum((-2, -1))
+
+    @torch.no_grad()
+    def meet(self, values: Tensor, observed: Tensor) -> None:
+        """See the data (row, feature) before training: counts need to know how large they typically are."""
+        if not isinstance(self.likelihood, PerColumn):
+            return
+        for part, group in self.likelihood.groups():
+            if isinstance(part, Poisson):
+                seen = observed[:, group]
+                typical = (values[:, group] * seen).sum(0) / seen.sum(0).clamp(min=1)
+                part.typical.copy_(typical.clamp(min=1e-3))
+
+    def _new_likelihood(self, kinds: Sequence[str], levels: Sequence[int]) -> Likelihood:
+        config = self.config
+        if not any(kind != "real" for kind in kinds):
+            gaussian = config.likelihood == "gaussian"
+            return Gaussian(self.features, config.noise) if gaussian else Bernoulli(self.features)
+        if config.likelihood != "gaussian" or config.image_shape is not None:
+            raise ValueError("columns have kinds of their own only with a Gaussian likelihood, and not in images")
+        return likelihood_for(kinds, levels, config.noise)
 
     def _image_preprocessor(self, inputs: int) -> tuple[nn.Module, int]:
         shape = self.config.image_shape

@@ -4,8 +4,8 @@ A `Panel` keeps all rows in one array, series after series, each sorted by time.
 came from, so that whatever is computed for them goes back in the same shape, order and kind.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from gpvae.times import Clock, DataError, Floats, array_times, column_times
 
 Bools = NDArray[np.bool_]
+Labels = Mapping[str, tuple[Any, ...]]  # of columns of text: what the numbers 0, 1, … in them stand for
+Extra = Mapping[str, Floats]  # columns to add behind a table, (row,) each
 
 
 class Source(Protocol):
@@ -35,7 +37,7 @@ class Source(Protocol):
         """(..., row, feature) in the panel's order → in the source's own shape: an array, or a list of arrays."""
         ...
 
-    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]) -> Any:
+    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
         """The source with `values` (row, feature) where `missing`, and `extra` columns (row,) behind it."""
         ...
 
@@ -46,7 +48,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Panel:
-    """N series, each with its own length and times; `columns` numeric columns; NaN = missing."""
+    """N series, each with its own length and times; NaN = missing; columns of text as the numbers of their `labels`."""
 
     values: Floats  # (row, feature)
     times: Floats  # (row,) increasing within a series; seconds for datetimes
@@ -55,6 +57,7 @@ class Panel:
     ids: tuple[Any, ...]  # (series,)
     clock: Clock
     source: Source
+    labels: Labels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.values.shape[0]
@@ -69,10 +72,12 @@ class Panel:
             raise DataError(f"infinite value in column {self.columns[column]!r}, {self.source.where(int(row))}")
 
     @classmethod
-    def of(cls, data: Any, *, id: str | None = None, time: str | None = None) -> "Panel":
+    def of(
+        cls, data: Any, *, id: str | None = None, time: str | None = None, categories: Sequence[str] = ()
+    ) -> "Panel":
         """A panel as it is; an array (time, feature) or (series, time, feature); a list of arrays; a data frame.
 
-        `id` and `time` name the columns of a frame that has them.
+        `id`, `time` and `categories` name the columns of a frame that has them.
         """
         if isinstance(data, Panel):
             return data
@@ -81,7 +86,12 @@ class Panel:
         if isinstance(data, np.ndarray):
             return cls.from_array(data)
         names = _eager_frame(data).columns
-        return cls.from_frame(data, id=id if id in names else None, time=time if time in names else None)
+        return cls.from_frame(
+            data,
+            id=id if id in names else None,
+            time=time if time in names else None,
+            categories=[name for name in categories if name in names],
+        )
 
     @classmethod
     def from_array(cls, array: ArrayLike, *, times: ArrayLike | None = None) -> "Panel":
@@ -135,19 +145,27 @@ class Panel:
 
     @classmethod
     def from_frame(
-        cls, frame: Any, *, id: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
+        cls,
+        frame: Any,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
     ) -> "Panel":
         """Any pandas, polars or PyArrow frame: long, with an `id` and a `time` column, or one series.
 
         Without `time`, a pandas DatetimeIndex serves, or the only column of dates or times, else the order of the
         rows. Without `columns`, all numeric columns are used; the others come back as they were. Numeric are integers
-        up to 64 bits and floats, not booleans and decimals: cast those to have them filled.
+        up to 64 bits and floats, not booleans and decimals: cast those to have them filled. Columns of text and
+        booleans are filled where `categories` names them.
         """
         table = _eager_frame(frame)
         reserved = [name for name in (id, time) if name is not None]
-        _require_columns(table, [*reserved, *(columns or [])])
-        chosen = _value_columns(table, reserved, columns)
-        values = np.column_stack([_column_values(table.get_column(name)) for name in chosen])
+        _require_columns(table, [*reserved, *(columns or []), *categories])
+        chosen = _value_columns(table, reserved, columns, categories)
+        labels = {name: _labels(table.get_column(name)) for name in chosen if not _is_numeric(table.schema[name])}
+        values = np.column_stack([_column_values(table.get_column(name), labels.get(name)) for name in chosen])
         names, codes = _series_of_rows(table, id)
         time = _only_time_column(table, id) if time is None else time
         clock, moments = _time_of_rows(table, time)
@@ -161,6 +179,7 @@ class Panel:
             ids=names,
             clock=clock,
             source=source,
+            labels=labels,
         )
         twins = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
         if len(twins):
@@ -218,15 +237,37 @@ class Panel:
         if tuple(columns) == self.columns:
             return self
         places = [self.columns.index(name) for name in columns]
-        return replace(self, values=self.values[:, places], columns=tuple(columns))
+        labels = {name: labels for name, labels in self.labels.items() if name in columns}
+        return replace(self, values=self.values[:, places], columns=tuple(columns), labels=labels)
+
+    def relabelled(self, labels: Labels) -> "Panel":
+        """The same with other labels, more of them or in another order, for columns of text."""
+        if all(self.labels.get(name, own) == own for name, own in labels.items()):
+            return self
+        values = self.values.copy()
+        for name in self.labels.keys() & labels.keys():
+            column = values[:, self.columns.index(name)]
+            place = {label: float(i) for i, label in enumerate(labels[name])}
+            codes = np.array([place.get(label, -1.0) for label in self.labels[name]])
+            seen = ~np.isnan(column)
+            column[seen] = codes[column[seen].astype(np.int64)]
+            if (column < 0).any():
+                row = int(np.argmax(column < 0))
+                label = self.labels[name][int(self.values[row, self.columns.index(name)])]
+                raise DataError(
+                    f"column {name!r} holds {label!r} ({self.source.where(row)}), which is none of "
+                    f"{', '.join(map(str, labels[name]))}"
+                )
+        return replace(self, values=values, labels={**self.labels, **labels})
 
     def restore(self, rows: NDArray[Any]) -> Any:
         """(..., row, feature) of this panel in the shape the data came in."""
         return self.source.restore(rows)
 
-    def fill(self, values: Floats, extra: dict[str, Floats] | None = None) -> Any:
+    def fill(self, values: Floats, extra: Extra | None = None, extra_labels: Labels | None = None) -> Any:
         """The data as it came with `values` (row, feature) in its gaps; for frames, `extra` columns behind."""
-        return self.source.fill(self.columns, values, ~self.observed, extra or {})
+        labels = {**self.labels, **(extra_labels or {})}
+        return self.source.fill(self.columns, values, ~self.observed, extra or {}, labels)
 
 
 @dataclass(frozen=True)
@@ -239,7 +280,9 @@ class _ArraySource:
         shaped = rows.reshape(*rows.shape[:-2], *self.array.shape[:-1], rows.shape[-1])
         return _floats_as(shaped, self.array.dtype)
 
-    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]) -> NDArray[Any]:
+    def fill(
+        self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels
+    ) -> NDArray[Any]:
         _require_no_extra(extra)
         return _fill_array(self.array, columns, self.restore(values), self.restore(missing))
 
@@ -263,7 +306,7 @@ class _ListSource:
         return [_floats_as(part, array.dtype) for part, array in zip(parts, self.arrays, strict=True)]
 
     def fill(
-        self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]
+        self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels
     ) -> list[NDArray[Any]]:
         _require_no_extra(extra)
         parts = zip(self.arrays, self.restore(values), self.restore(missing), strict=True)
@@ -286,17 +329,20 @@ class FrameSource:
         restored[..., self.order, :] = rows
         return restored
 
-    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: dict[str, Floats]) -> Any:
+    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
         values, missing = self.restore(values), self.restore(missing)
         taken = [name for name in extra if name in self.table.columns]
         if taken:
             raise DataError(f"the table already has a column named {taken[0]!r}; rename it first")
         filled = [
-            _fill_column(self.table.get_column(name), values[:, j], missing[:, j])
+            _fill_column(self.table.get_column(name), values[:, j], missing[:, j], labels.get(name))
             for j, name in enumerate(columns)
             if missing[:, j].any()
         ]
-        added = [_new_column(self.table, name, self.restore(each[:, None])[:, 0]) for name, each in extra.items()]
+        added = [
+            _new_column(self.table, name, self.restore(each[:, None])[:, 0], labels.get(name))
+            for name, each in extra.items()
+        ]
         return self.table.with_columns(*filled, *added).to_native()
 
     def where(self, row: int) -> str:
@@ -334,7 +380,7 @@ def _fill_array(
     return filled
 
 
-def _require_no_extra(extra: dict[str, Floats]) -> None:
+def _require_no_extra(extra: Extra) -> None:
     if extra:
         raise DataError(f"an array has no place for a column {next(iter(extra))!r}; a data frame has")
 
@@ -376,43 +422,86 @@ def _require_columns(table: nw.DataFrame[Any], names: Sequence[str]) -> None:
             raise DataError(f"there is no column {name!r}{hint}; the columns are {', '.join(map(str, table.columns))}")
 
 
-def _value_columns(table: nw.DataFrame[Any], reserved: list[str], columns: Sequence[str] | None) -> list[str]:
+def _value_columns(
+    table: nw.DataFrame[Any], reserved: list[str], columns: Sequence[str] | None, categories: Sequence[str]
+) -> list[str]:
     schema = table.schema
+    for name in categories:
+        if name in reserved:
+            raise DataError(f"column {name!r} cannot be both a value and an id or time")
+        if not _is_numeric(schema[name]) and schema[name] not in _NAMED:
+            raise DataError(f"column {name!r} holds neither numbers nor categories but {schema[name]}")
     if columns is None:
-        chosen = [name for name in table.columns if name not in reserved and _is_numeric(schema[name])]
+        usable = {name for name in table.columns if _is_numeric(schema[name])} | {*categories}
+        chosen = [name for name in table.columns if name not in reserved and name in usable]
         if not chosen:
             raise DataError("the table has no numeric column to fill")
         return chosen
+    columns = [*columns, *[name for name in categories if name not in columns]]
     if not columns or len(set(columns)) < len(columns):
         raise DataError(f"columns must name at least one column, and none twice, not {list(columns)}")
     for name in columns:
         if name in reserved:
             raise DataError(f"column {name!r} cannot be both a value and an id or time")
-        if not _is_numeric(schema[name]):
+        if not _is_numeric(schema[name]) and name not in categories:
             raise DataError(f"column {name!r} is not numeric but {schema[name]}")
     return list(columns)
+
+
+_NAMED = (nw.String, nw.Categorical, nw.Enum, nw.Boolean)  # types whose values are names rather than numbers
 
 
 def _is_numeric(dtype: Any) -> bool:
     return dtype.is_float() or (dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128))
 
 
-def _column_values(column: nw.Series[Any]) -> Floats:
+def _labels(column: nw.Series[Any]) -> tuple[Any, ...]:
+    """The different entries, in the order that the column's type gives them, else sorted."""
+    present = set(column.drop_nulls().to_list())
+    if column.dtype in (nw.Categorical, nw.Enum):
+        return tuple(label for label in column.cat.get_categories().to_list() if label in present)
+    return tuple(sorted(present))
+
+
+def _column_values(column: nw.Series[Any], labels: tuple[Any, ...] | None = None) -> Floats:
+    if labels is not None:
+        place = {label: i for i, label in enumerate(labels)}
+        return np.array([place.get(entry, np.nan) for entry in column.to_list()], dtype=np.float64)
     if column.dtype.is_float():
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
     # Not by a cast of the column: Arrow refuses integers that a float64 cannot hold exactly.
     return np.where(column.is_null().to_numpy(), np.nan, column.fill_null(0).to_numpy().astype(np.float64))
 
 
-def _fill_column(column: nw.Series[Any], values: Floats, missing: Bools) -> nw.Series[Any]:
+def _fill_column(
+    column: nw.Series[Any], values: Floats, missing: Bools, labels: tuple[Any, ...] | None = None
+) -> nw.Series[Any]:
     """`values` where `missing`, the column's own entries, untouched, elsewhere. Integers stay integers."""
     usable = missing & ~np.isnan(values)
     new = np.where(usable, values, 0)
+    if labels is not None:
+        return _fill_with_labels(column, new.astype(np.int64), usable, labels)
     if column.dtype.is_integer():
         new = _nearest_integers(new, np.dtype(str(column.dtype).lower()))
     backend = column.implementation
     replaced = nw.new_series("replaced", usable, backend=backend)
     return column.zip_with(~replaced, nw.new_series(column.name, new, column.dtype, backend=backend))
+
+
+def _fill_with_labels(
+    column: nw.Series[Any], codes: NDArray[np.int64], usable: Bools, labels: tuple[Any, ...]
+) -> nw.Series[Any]:
+    """Entries from elsewhere in the column, so that its type stays what it is; as text where one occurs nowhere."""
+    entries = column.to_list()
+    first = {entry: row for row, entry in reversed(list(enumerate(entries)))}
+    wanted = {labels[code] for code in np.unique(codes[usable])}
+    if wanted <= first.keys():
+        rows = np.arange(len(entries))
+        rows[usable] = np.array([first.get(label, -1) for label in labels])[codes[usable]]
+        return column[rows.tolist()]
+    filled = [labels[code] if gap else entry for entry, code, gap in zip(entries, codes, usable, strict=True)]
+    dtype = column.dtype if column.dtype in (nw.String, nw.Boolean) else nw.String()
+    return nw.new_series(column.name, filled, dtype, backend=column.implementation)
 
 
 def _nearest_integers(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -421,7 +510,12 @@ def _nearest_integers(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.clip(np.rint(values), limits.min, np.nextafter(float(limits.max) + 1, 0)).astype(dtype)
 
 
-def _new_column(table: nw.DataFrame[Any], name: str, values: Floats) -> nw.Series[Any]:
+def _new_column(
+    table: nw.DataFrame[Any], name: str, values: Floats, labels: tuple[Any, ...] | None = None
+) -> nw.Series[Any]:
+    if labels is not None:
+        named = [None if np.isnan(value) else str(labels[int(value)]) for value in values]
+        return nw.new_series(name, named, nw.String(), backend=table.implementation)
     column = nw.new_series(name, values, nw.Float64(), backend=table.implementation)
     # NaN says "nothing here"; frames that have nulls say it with those.
     return column if table.implementation.is_pandas() else column.fill_nan(None)

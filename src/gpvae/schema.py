@@ -1,7 +1,9 @@
-"""What a model has to know of the data it was fitted on: columns, times, scales."""
+"""What an imputer has to know of the data it was fitted on: columns, their kinds, times, scales."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -9,46 +11,15 @@ from numpy.typing import NDArray
 
 from gpvae.batches import Rows, median_step
 from gpvae.panel import Bools, DataError, Floats, FrameSource, Panel
+from gpvae.scaling import CLASSES, Kind, Scaling
 from gpvae.times import Clock
 
-
-@dataclass(frozen=True)
-class Scaling:
-    """Columns to zero mean and unit deviation. A constant column has scale 0: it enters as 0 and leaves as itself."""
-
-    shift: Floats  # (feature,) NaN where a column was never observed
-    scale: Floats  # (feature,)
-
-    @classmethod
-    def of(cls, panel: Panel, *, standardise: bool) -> "Scaling":
-        seen: Bools = np.asarray(panel.observed.any(axis=0))
-        if not standardise:
-            return cls(np.where(seen, 0.0, np.nan), np.ones(len(seen)))
-        shift, scale = np.full(len(seen), np.nan), np.zeros(len(seen))
-        with np.errstate(over="ignore", invalid="ignore"):
-            shift[seen] = np.nanmean(panel.values[:, seen], axis=0)
-            scale[seen] = np.nanstd(panel.values[:, seen], axis=0)
-        for name in np.array(panel.columns, dtype=object)[~np.isfinite(scale)]:
-            raise DataError(f"the values of column {name!r} are too large to be scaled")
-        return cls(shift, np.where(scale > 1e-12 * np.abs(shift), scale, 0.0))
-
-    @property
-    def known(self) -> Bools:
-        """Columns of which something was observed."""
-        return ~np.isnan(self.shift)
-
-    @property
-    def varies(self) -> Bools:
-        """Columns that a model can learn something about."""
-        return self.scale > 0
-
-    def apply(self, values: Floats) -> Floats:
-        return (values - self.shift) * np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
+Kinds = Mapping[str, str | Sequence[Any]]  # by column: a kind, or the levels of an ordinal one in their order
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a model has to know of the data it was fitted on."""
+    """What an imputer has to know of the data it was fitted on."""
 
     columns: tuple[str, ...]
     clock: Clock
@@ -56,16 +27,26 @@ class Schema:
     scaling: Scaling
     id: str | None  # the columns of a frame that told series and times
     time: str | None
+    labels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # of columns of text
 
     @classmethod
-    def of(cls, panel: Panel, *, standardise: bool) -> "Schema":
+    def of(cls, panel: Panel, *, standardise: bool, kinds: Kinds | None = None) -> "Schema":
         if not panel.observed.any():
             raise DataError("the data has no observed value at all")
-        scaling = Scaling.of(panel, standardise=standardise)
+        labels, by_column = _understood(panel, kinds or {})
+        panel = panel.relabelled(labels)
+        _require_kinds(panel, by_column)
+        scaling = Scaling.of(panel, standardise=standardise, kinds=by_column)
         _warn_of(panel.columns, ~scaling.known, "has no observed value: it stays missing")
         constant = scaling.known & ~scaling.varies
         _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
-        return cls(panel.columns, panel.clock, median_step(panel), scaling, panel.source.id, panel.source.time)
+        source = panel.source
+        return cls(panel.columns, panel.clock, median_step(panel), scaling, source.id, source.time, labels)
+
+    def panel(self, data: Any) -> Panel:
+        """Data of any sort, read like the data fitted on."""
+        panel = Panel.of(data, id=self.id, time=self.time, categories=tuple(self.labels))
+        return panel.relabelled(self.labels)
 
     def select(self, panel: Panel) -> Panel:
         """The panel with these columns, or a reason why not."""
@@ -83,12 +64,95 @@ class Schema:
         _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
         unknown = ~self.scaling.known
         _warn_of(self.columns, unknown, "had no observed value when the model was fitted: it stays missing")
-        return panel.select(self.columns)
+        selected = panel.select(self.columns)
+        _require_kinds(selected, self.scaling.kinds, self.scaling.levels)
+        return selected
+
+    def places(self, panel: Panel) -> NDArray[np.int64]:
+        """Where these columns stand in a panel."""
+        return np.array([panel.columns.index(name) for name in self.columns])
 
     def rows(self, panel: Panel, observed: Bools, device: torch.device) -> Rows:
         """Scaled rows of which only the `observed` cells are used, and of those only the ones in columns that vary."""
         scaled = self.scaling.apply(panel.values)
         return Rows.of(panel, scaled, observed & self.scaling.varies, self.time_unit, device)
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "columns": list(self.columns),
+            "id": self.id,
+            "time": self.time,
+            "clock": self.clock,
+            "time_unit": self.time_unit,
+            "shift": [None if np.isnan(x) else x for x in self.scaling.shift.tolist()],
+            "scale": self.scaling.scale.tolist(),
+            "kinds": list(self.scaling.kinds),
+            "levels": [list(levels) for levels in self.scaling.levels],
+            "labels": {name: list(labels) for name, labels in self.labels.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Schema":
+        columns, clock, unit = tuple(plain["columns"]), plain["clock"], float(plain["time_unit"])
+        shift = np.array([np.nan if x is None else x for x in plain["shift"]], dtype=np.float64)
+        scale, kinds = np.array(plain["scale"], dtype=np.float64), tuple(plain["kinds"])
+        levels = tuple(tuple(each) for each in plain["levels"])
+        labels = {name: tuple(each) for name, each in plain["labels"].items()}
+        widths = {len(columns), len(kinds), len(levels), *shift.shape, *scale.shape}
+        if len(widths) > 1 or clock not in get_args(Clock) or not unit > 0 or not {*kinds} <= {*get_args(Kind)}:
+            raise ValueError("its columns, scales and times do not fit together")
+        return cls(columns, clock, unit, Scaling(shift, scale, kinds, levels), plain["id"], plain["time"], labels)
+
+
+def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
+    """Columns that may hold text, by what the user says of them."""
+    return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
+
+
+def _understood(panel: Panel, kinds: Kinds) -> tuple[dict[str, tuple[Any, ...]], tuple[Kind, ...]]:
+    """The labels of columns of text, and the kind of each column, as the user says; of the others, real."""
+    for name, kind in kinds.items():
+        if name not in panel.columns:
+            raise DataError(
+                f"kinds names a column {name!r}; the columns are {', '.join(map(str, panel.columns))}"
+                f"{'' if kind in CLASSES else ' (columns of text have to be binary, categorical or ordinal)'}"
+            )
+        if isinstance(kind, str) and kind not in get_args(Kind):
+            raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
+        if not isinstance(kind, str) and name not in panel.labels and list(kind) != sorted(kind):
+            raise DataError(f"column {name!r} holds numbers, which have an order of their own; it is just 'ordinal'")
+    given = {name: tuple(kind) for name, kind in kinds.items() if not isinstance(kind, str) and name in panel.labels}
+    labels = {**panel.labels, **given}
+    found: list[Kind] = []
+    for name in panel.columns:
+        kind = kinds.get(name, "categorical" if name in labels else "real")
+        found.append("ordinal" if not isinstance(kind, str) else kind)  # type: ignore[arg-type]
+    return labels, tuple(found)
+
+
+_WANTED: dict[str, tuple[str, Callable[[Floats], Bools]]] = {
+    "positive": ("numbers above 0", lambda x: x <= 0),
+    "count": ("whole numbers from 0 on", lambda x: (x < 0) | ((x != np.rint(x)) & ~np.isnan(x))),
+}
+
+
+def _require_kinds(panel: Panel, kinds: Sequence[Kind], levels: Sequence[tuple[float, ...]] | None = None) -> None:
+    """Every value suits the kind of its column, and is one of its levels if those are known."""
+    for j, kind in enumerate(kinds):
+        column = panel.values[:, j]
+        if kind in _WANTED:
+            wanted, wrong = _WANTED[kind][0], _WANTED[kind][1](column)
+        elif kind in CLASSES and levels is not None:
+            wanted, wrong = "values known from fitting", ~np.isin(column, levels[j]) & ~np.isnan(column)
+        else:
+            continue
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(
+                f"column {panel.columns[j]!r} is {kind}, so it holds {wanted}, not {column[row]:g} "
+                f"({panel.source.where(row)})"
+            )
 
 
 def _warn_of(columns: tuple[str, ...], which: NDArray[np.bool_], what: str) -> None:

@@ -1,5 +1,6 @@
-"""What every imputer has to beat. Each takes a panel and returns its values without gaps, (row, feature)."""
+"""What the paper compares with, each under the same contract as the GP-VAE."""
 
-from gpvae.baselines.simple import forward, linear, mean
+from gpvae.baselines.gp import GP
+from gpvae.baselines.simple import Forward, Linear, Mean
 
-__all__ = ["forward", "linear", "mean"]
+__all__ = ["GP", "Forward", "Linear", "Mean"]

@@ -9,17 +9,120 @@ that smooth kernels with little noise do no harm. The noise is never below `Gaus
 Inside, tensors are laid out (feature, batch, time).
 """
 
-from typing import Any
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gpvae.batches import Batch, Piece
+from gpvae import kernels
+from gpvae.batches import Batch, Cut, Piece, Rows
 from gpvae.distributions import Gaussian
+from gpvae.imputer import Filled
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import LOG_2PI
 from gpvae.model import Loss
+from gpvae.panel import Bools, Floats, Panel
+from gpvae.schema import Schema
+from gpvae.trained import Exam, StepLoss, Trained
+from gpvae.training import step_generator, tensor_cores
+
+
+@dataclass(eq=False, repr=False)
+class GP(Trained):
+    """Fill each column by a Gaussian process of its own, learned from all series; columns do not inform each other.
+
+    Series longer than `window` are learned and filled in windows, those to fill with half a window around each. The
+    other settings are those of `GPVAE`.
+    """
+
+    gives_distributions: ClassVar[bool] = True
+    kernel: Kernel = Cauchy(7.0)
+    model_: "ChannelGP" = field(init=False)
+
+    def _new_network(self, schema: Schema) -> "ChannelGP":
+        return ChannelGP(len(schema.columns), self.kernel)
+
+    def _groups(self, network: "ChannelGP") -> list[dict[str, Any]]:
+        return network.parameter_groups(self.learning_rate)
+
+    def _loss(self, network: "ChannelGP", rows: Rows, *, compile: bool) -> StepLoss:
+        return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
+
+    def _score(self, network: "ChannelGP", exam: Exam) -> float:
+        """The negative log density of a held-out cell."""
+        total, cells = 0.0, 0
+        for batch, held, _ in exam.questions(_steps_at_once(network, self.window)):
+            log_prob = _log_normal(held.values, *network.posterior(batch))
+            total, cells = total - float(log_prob[held.observed].sum()), cells + int(held.observed.sum())
+        return total / cells
+
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        scaling = self.schema_.scaling
+        mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
+        draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
+        number = np.cumsum(missing).reshape(missing.shape) - 1  # of each missing cell
+        for rows, keep, batch, generator in self._windows(panel, seed):
+            centre, variance = (
+                each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
+            )
+            mean[rows], std[rows] = centre, np.sqrt(variance)
+            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep].cpu().numpy()
+            draws[number[rows][missing[rows]]] = drawn[:, missing[rows]].T
+        feature = np.nonzero(missing)[1]
+        return Filled(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
+
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        density = np.zeros(scaled.shape)
+        for rows, keep, batch, _ in self._windows(panel, seed):
+            mean, variance = (each.flatten(0, 1)[keep].cpu() for each in self.model_.posterior(batch))
+            density[rows] = _log_normal(torch.from_numpy(scaled[rows]), mean, variance).numpy()
+        return density
+
+    def _windows(self, panel: Panel, seed: int) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch, Generator]]:
+        """Rows to predict; where they stand in a flattened (batch, time); the batch; and random numbers for it."""
+        device = self._device
+        rows = self.schema_.rows(panel, panel.observed, device)
+        pieces = [Piece(*each) for each in zip(panel.starts.tolist(), panel.lengths.tolist(), strict=True)]
+        parts = sorted((part for piece in pieces for part in in_windows(piece, self.window)), key=lambda p: p[0].length)
+        with tensor_cores(device):
+            for first, group in _grouped(parts, _steps_at_once(self.model_, 2 * self.window)):
+                cut = Cut.of([piece for piece, _ in group], device)
+                places = [np.arange(keep.start, keep.stop) for _, keep in group]
+                found = np.concatenate([piece.start + p for (piece, _), p in zip(group, places, strict=True)])
+                keep = np.concatenate([i * cut.time + p for i, p in enumerate(places)])
+                yield found, torch.from_numpy(keep).to(device), rows.batch(cut), step_generator(seed, first, device)
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"kernel": kernels.to_plain(self.kernel)}
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return super()._from_settings(settings | {"kernel": kernels.from_plain(settings["kernel"])}, device)
+
+
+def _grouped(parts: list[tuple[Piece, slice]], steps: int) -> Iterator[tuple[int, list[tuple[Piece, slice]]]]:
+    """Parts, shortest first, in groups of at most so many padded steps (or one part), each with the first's number."""
+    first = 0
+    for i in range(1, len(parts) + 1):
+        if i == len(parts) or (i + 1 - first) * parts[i][0].length > steps:
+            yield first, parts[first:i]
+            first = i
+
+
+def _steps_at_once(network: "ChannelGP", window: int) -> int:
+    """How many to predict in one go: each takes a few times feature · window numbers of eight bytes."""
+    at_once = {"cpu": 2**22, "cuda": 2**28}[network.constant.device.type]
+    return max(1, at_once // (network.constant.numel() * window))
+
+
+def _log_normal(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    return -0.5 * ((x - mean).square() / variance + variance.log() + math.log(2 * math.pi))
 
 
 class ChannelGP(nn.Module):

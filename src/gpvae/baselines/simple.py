@@ -1,36 +1,79 @@
 """Mean, forward and linear imputation, over all series at once.
 
-Where a series has no observation of a column there is nothing to carry or average: the mean of the column over all
-series stands in (NaN if there is none).
+Where a series has no observation of a column there is nothing to carry or average: the mean of the column in the data
+fitted on stands in.
 """
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import Floats, Panel
+from gpvae.imputer import Filled, Imputer
+from gpvae.panel import Bools, Floats, Panel
+from gpvae.schema import Schema
 
 
-def mean(panel: Panel) -> Floats:
+class _Simple(Imputer):
+    """Nothing is learned but the means of the columns."""
+
+    def fit(
+        self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        self.schema_, self.history_ = Schema.of(self._read(data), standardise=True), []
+        return self
+
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        return Filled(self._values(panel, self.schema_.scaling.shift)[missing])
+
+    @abstractmethod
+    def _values(self, panel: Panel, usual: Floats) -> Floats:
+        """The panel's values without gaps; `usual` where a series has none. (row, feature)"""
+
+
+class Mean(_Simple):
     """The mean of the column in the same series."""
+
+    def _values(self, panel: Panel, usual: Floats) -> Floats:
+        return mean(panel, usual)
+
+
+class Forward(_Simple):
+    """The last observed value; before the first observation, the first observed value."""
+
+    def _values(self, panel: Panel, usual: Floats) -> Floats:
+        return forward(panel, usual)
+
+
+class Linear(_Simple):
+    """On the line in time between the neighbouring observations; beyond the first and last, the nearest one."""
+
+    def _values(self, panel: Panel, usual: Floats) -> Floats:
+        return linear(panel, usual)
+
+
+def mean(panel: Panel, usual: Floats) -> Floats:
+    """See `Mean`; `usual` (feature,) where a series has no observation."""
     count = np.add.reduceat(panel.observed, panel.starts, axis=0, dtype=np.float64)
     total = np.add.reduceat(np.where(panel.observed, panel.values, 0), panel.starts, axis=0)
     with np.errstate(invalid="ignore"):
-        per_series = np.where(count > 0, total / count, _column_means(panel))
+        per_series = np.where(count > 0, total / count, usual)
     return np.where(panel.observed, panel.values, per_series[panel.series_of_row])
 
 
-def forward(panel: Panel) -> Floats:
-    """The last observed value; before the first observation, the first observed value."""
+def forward(panel: Panel, usual: Floats) -> Floats:
+    """See `Forward`."""
     last, following = _neighbours(panel)
-    source = np.where(last >= 0, last, following)
-    return _take(panel, source)
+    return _take(panel, np.where(last >= 0, last, following), usual)
 
 
-def linear(panel: Panel) -> Floats:
-    """On the line in time between the neighbouring observations; beyond the first and last, the nearest one."""
+def linear(panel: Panel, usual: Floats) -> Floats:
+    """See `Linear`."""
     last, following = _neighbours(panel)
-    before = _take(panel, np.where(last >= 0, last, following))
-    after = _take(panel, np.where(following >= 0, following, last))
+    before = _take(panel, np.where(last >= 0, last, following), usual)
+    after = _take(panel, np.where(following >= 0, following, last), usual)
     start, end = panel.times[last], panel.times[following]
     inside = (last >= 0) & (following >= 0) & (end > start)
     share = np.where(inside, (panel.times[:, None] - start) / np.where(inside, end - start, 1), 0)
@@ -47,12 +90,6 @@ def _neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.where(last >= first, last, -1), np.where(following < past_end, following, -1)
 
 
-def _take(panel: Panel, rows: NDArray[np.int64]) -> Floats:
+def _take(panel: Panel, rows: NDArray[np.int64], usual: Floats) -> Floats:
     taken = np.take_along_axis(panel.values, np.maximum(rows, 0), axis=0)
-    return np.where(rows >= 0, taken, _column_means(panel))
-
-
-def _column_means(panel: Panel) -> Floats:
-    count = panel.observed.sum(axis=0)
-    total = np.where(panel.observed, panel.values, 0).sum(axis=0)
-    return np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    return np.where(rows >= 0, taken, usual)

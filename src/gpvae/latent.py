@@ -1,0 +1,282 @@
+"""The GP-VAE as an imputer; the VAE and HI-VAE are settings of it."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpvae.batches import Cut, Rows, whole_series
+from gpvae.imputer import Filled
+from gpvae.judge import Judge
+from gpvae.model import Ingredients, LatentModel, Loss, ModelConfig
+from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.scaling import Scaling
+from gpvae.schema import Kinds, Schema, class_columns
+from gpvae.trained import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
+from gpvae.training import compiled, step_generator, tensor_cores
+
+# Without time: each step for itself, under a standard normal prior. The encoder sees zeros where values are missing.
+HI_VAE = ModelConfig(
+    neighbours=0,
+    jitter=1e-6,
+    learn_kernel=False,
+    posterior="diagonal",
+    encoder_window=1,
+    see_observed=False,
+    see_times=False,
+)
+VAE = replace(HI_VAE, score_missing=True)
+
+
+@dataclass(eq=False, repr=False)
+class GPVAE(Trained):
+    """Fill the gaps of multivariate time series, with uncertainty, by a VAE with a Gaussian-process latent space.
+
+        filled = GPVAE().fit(data).impute(data)
+
+    `data` is a Panel, an array (series, time, feature) or (time, feature), a list of arrays, or a data frame;
+    NaN or null = missing.
+
+    model: what the model is; `gpvae.paper` has the paper's own settings, `gpvae.VAE` and `gpvae.HI_VAE` are the models
+        without time that it compares with.
+    kinds: of columns that are not real numbers, by name: "positive", "count", "binary", "categorical", "ordinal", or,
+        for text with an order, the list of its levels. What is filled in is of that kind.
+    epochs: passes over the data; None: 40, or more if the data is small.
+    window: series longer than this are trained on in windows of so many steps. They are imputed whole.
+    warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
+    validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise
+        level; 0 for none.
+    patience: epochs behind the warm-up without a better validation score before training stops; None: a fifth of the
+        epochs.
+    standardise: scale columns to zero mean and unit deviation for the model (undone in what it returns). Never done
+        for a Bernoulli likelihood.
+    precision: "32-true" or "bf16-mixed".
+    device: "auto", "cpu" or "cuda".
+    verbose: show a progress bar.
+    """
+
+    gives_distributions: ClassVar[bool] = True
+    model: ModelConfig = ModelConfig()
+    _: KW_ONLY
+    kinds: Kinds | None = None
+    warm_up: float = 0.25
+    model_: LatentModel = field(init=False)
+
+    def _read(self, data: Any) -> Panel:
+        return Panel.of(data, categories=class_columns(self.kinds))
+
+    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
+        if not isinstance(self.model, ModelConfig):
+            raise TypeError(f"model is a ModelConfig, not {self.model!r}; presets are used as GPVAE(**paper.PHYSIONET)")
+        if self.kinds is not None and not isinstance(self.kinds, Mapping):
+            raise TypeError(f"kinds names columns and their kinds, as {{'rain': 'positive'}}, not {self.kinds!r}")
+        return super()._settings_that_make_sense() | {"warm_up": (0 <= self.warm_up <= 1, "between 0 and 1")}
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        self._require_fitting_values(panel)
+        standardise = self.standardise and self.model.likelihood == "gaussian"
+        return Schema.of(panel, standardise=standardise, kinds=self.kinds)
+
+    def _new_network(self, schema: Schema) -> LatentModel:
+        scaling = schema.scaling
+        return LatentModel(self.model, len(schema.columns), scaling.kinds, [len(each) for each in scaling.levels])
+
+    def _groups(self, network: LatentModel) -> list[dict[str, Any]]:
+        return network.parameter_groups(self.learning_rate)
+
+    def _before(self, network: LatentModel, exam: Exam) -> None:
+        network.meet(exam.rows.values, exam.rows.observed)
+
+    def _warm_up(self, epochs: int) -> int:
+        return round(self.warm_up * epochs)
+
+    def _loss(self, network: LatentModel, rows: Rows, *, compile: bool) -> StepLoss:
+        # On a grid, a prior that is not learned is the same for all batches.
+        fixed = None if network.prior.learned or rows.spacing is None else rows.spacing
+        known = None if fixed is None else network.prior.at(fixed, steps=self.window)
+
+        def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
+            return network.bound(rows.batch(cut), given, warmth)
+
+        chosen_bound = compiled(bound) if compile else bound
+
+        def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
+            given = network.ingredients(rows.times_of(cut), (len(cut.starts), cut.time), generator, known)
+            return chosen_bound(cut, given, warmth)
+
+        return loss
+
+    def _score(self, network: LatentModel, exam: Exam) -> float:
+        return Judge(network, exam, _rows_at_once(network)).score()
+
+    def _afterwards(self, network: LatentModel, exam: Exam) -> None:
+        Judge(network, exam, _rows_at_once(network)).set_noise()
+
+    @torch.no_grad()
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        counts = missing.sum(axis=1)
+        first = np.cumsum(counts) - counts  # the first missing cell of each row
+        filled = Gathering(int(counts.sum()), samples, self.schema_.scaling)
+        likelihood = self.model_.likelihood
+        with tensor_cores(self._device):
+            for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
+                gaps = torch.from_numpy(np.flatnonzero(missing[rows])).to(decoded.device)
+                filled.add(
+                    spans(first[rows], counts[rows]),
+                    chosen,
+                    gaps % missing.shape[1],
+                    mean=likelihood.mean(decoded).flatten(1)[:, gaps],
+                    variance=likelihood.variance(decoded).flatten(1)[:, gaps],
+                    draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
+                )
+        return Filled(*filled.moments(), filled.draws)
+
+    @torch.no_grad()
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        """The mixture over the samples."""
+        total = np.full(scaled.shape, -np.inf)
+        with tensor_cores(self._device):
+            for rows, _, decoded, _ in self._decoded(panel, samples, seed):
+                values = torch.from_numpy(scaled[rows]).to(decoded.device)
+                log_prob = self.model_.likelihood.log_prob(decoded, values).double()
+                total[rows] = np.logaddexp(total[rows], log_prob.logsumexp(0).cpu().numpy())
+        return total - math.log(samples)
+
+    def _settings(self) -> dict[str, Any]:
+        kinds = None if self.kinds is None else {k: v if isinstance(v, str) else list(v) for k, v in self.kinds.items()}
+        return super()._settings() | {"model": self.model.to_plain(), "kinds": kinds}
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return super()._from_settings(settings | {"model": ModelConfig.from_plain(settings["model"])}, device)
+
+    def _select(self, panel: Panel) -> Panel:
+        selected = super()._select(panel)
+        self._require_fitting_values(selected)
+        return selected
+
+    def _require_fitting_values(self, panel: Panel) -> None:
+        outside = (panel.values < 0) | (panel.values > 1)
+        if self.model.likelihood == "bernoulli" and outside.any():
+            row, column = np.argwhere(outside)[0]
+            raise DataError(
+                f"a Bernoulli likelihood needs values between 0 and 1; column {panel.columns[column]!r} holds "
+                f"{panel.values[row, column]:g} at {panel.source.where(int(row))}"
+            )
+
+    def _decoded(
+        self, panel: Panel, samples: int, seed: int
+    ) -> Iterator[tuple[NDArray[np.int64], slice, Tensor, torch.Generator]]:
+        """Posterior samples of the rows that have gaps, decoded, in chunks that fit memory.
+
+        Yields the rows, which of the samples these are, the decoded samples (sample, row, output), and the random
+        numbers to go on with.
+        """
+        device = self._device
+        rows = self.schema_.rows(panel, panel.observed, device)
+        at_once = _rows_at_once(self.model_)
+        for number, pieces in enumerate(whole_series(panel, max(1, at_once // samples))):
+            generator = step_generator(seed, number, device)
+            batch = rows.batch(Cut.of(pieces, device))
+            posterior = self.model_.encode(batch)
+            places = rows_of(pieces)
+            gaps = ~panel.observed[places].all(axis=-1)
+            wanted = batch.valid.flatten().nonzero().squeeze(-1)[torch.from_numpy(gaps).to(device)]
+            step = max(1, at_once // batch.observed[..., 0].numel())
+            for first in range(0, samples, step):
+                chosen = slice(first, min(first + step, samples))
+                shape = (chosen.stop - first, *posterior.mean.shape)
+                z = posterior.sample(torch.randn(shape, generator=generator, device=device))
+                yield places[gaps], chosen, self.model_.decode(z.flatten(1, 2)[:, wanted]), generator
+
+
+def _rows_at_once(model: LatentModel) -> int:
+    """How many time steps to decode in one go."""
+    return max(1, NUMBERS_AT_ONCE[next(model.parameters()).device.type] // model.widest)
+
+
+def spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """start, start + 1, … of each span, one after the other."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
+class Gathering:
+    """What was drawn for each missing cell, gathered from the device while it computes the next."""
+
+    def __init__(self, cells: int, samples: int, scaling: Scaling):
+        self.scaling = torch.from_numpy(np.stack([scaling.shift, scaling.scale, scaling.of_kind("positive")]))
+        self.draws = np.empty((cells, samples), dtype=np.float32)
+        self.mean_and_std = np.full((2, cells), np.nan)
+        self.sums: Tensor | float = 0.0  # over the samples so far: of means, their squares, and variances
+        self.pending: tuple[Any, ...] = ()
+
+    def add(
+        self,
+        cells: NDArray[np.int64],
+        chosen: slice,
+        columns: Tensor,
+        *,
+        mean: Tensor,
+        variance: Tensor,
+        draws: Tensor,
+    ) -> None:
+        """(sample, cell) of some cells of some columns; of all samples, or of a few at a time and in order."""
+        wide, noise = self._in_units(mean.double(), variance.double(), columns)
+        self.sums = self.sums + torch.stack([wide.sum(0), (wide**2).sum(0), noise.sum(0)])
+        moments = None
+        if chosen.stop == self.draws.shape[1]:
+            centre, square, noise = self.sums / chosen.stop
+            shift = self.scaling.to(centre.device)[0, columns]
+            moments = _to_host(torch.stack([shift + centre, ((square - centre**2).clamp(min=0) + noise).sqrt()]))
+            self.sums = 0.0
+        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), moments)
+        self._store(*before)
+
+    def _in_units(self, mean: Tensor, variance: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean, less the shift, and variance in the data's units. Of a Gaussian logarithm,
+
+        E x = exp(m + v/2),  Var x = (exp(v) - 1) (E x)².
+        """
+        shift, scale, logarithmic = self.scaling.to(mean.device)[:, columns]
+        mean, variance = scale * mean, scale**2 * variance
+        if not bool(self.scaling[2].any()):
+            return mean, variance
+        centre = torch.exp(shift + mean + variance / 2)
+        is_log = logarithmic > 0
+        return torch.where(is_log, centre - shift, mean), torch.where(is_log, variance.expm1() * centre**2, variance)
+
+    def _store(self, *part: Any) -> None:
+        if not part or not len(part[0]):
+            return
+        cells, chosen, draws, moments = part
+        run = slice(cells[0], cells[-1] + 1) if (np.diff(cells) == 1).all() else cells
+        torch.from_numpy(self.draws)[run, chosen] = draws()
+        if moments:
+            self.mean_and_std[:, run] = moments()
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Mean and deviation of each cell, observation noise included, in the data's units."""
+        self._store(*self.pending)
+        self.pending = ()
+        mean, std = self.mean_and_std
+        return mean, std
+
+
+def _to_host(x: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy from the device; the copy, when it is asked for."""
+    if not x.is_cuda:
+        return lambda: x
+    host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def wait() -> Tensor:
+        done.synchronize()
+        return host
+
+    return wait

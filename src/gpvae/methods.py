@@ -1,0 +1,25 @@
+"""The methods by name, with their default settings."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpvae.baselines import GP, Forward, Linear, Mean
+from gpvae.imputer import Imputer
+from gpvae.latent import GPVAE, HI_VAE, VAE
+
+SIMPLE: dict[str, Callable[[], Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
+TRAINED: dict[str, Callable[..., Imputer]] = {
+    "gp": GP,
+    "vae": lambda **settings: GPVAE(VAE, **settings),
+    "hi-vae": lambda **settings: GPVAE(HI_VAE, **settings),
+    "gp-vae": GPVAE,
+}
+NAMES = (*SIMPLE, *TRAINED)
+COMPARED = ("mean", "forward", "linear", "gp-vae")  # unless something else is asked for
+
+
+def method(name: str, **settings: Any) -> Imputer:
+    """An imputer by its name; `settings` of training are passed over where nothing is trained."""
+    if name not in NAMES:
+        raise ValueError(f"there is no method {name!r}; there are {', '.join(NAMES)}")
+    return SIMPLE[name]() if name in SIMPLE else TRAINED[name](**settings)

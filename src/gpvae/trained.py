@@ -1,0 +1,262 @@
+"""Imputers whose network is learned step by step: windows, batches, held-out cells, checkpoints, early stopping."""
+
+import hashlib
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+
+from gpvae import missingness
+from gpvae.batches import Batch, Batches, Cut, Piece, Rows, whole_series, windows
+from gpvae.imputer import Filled, Imputer
+from gpvae.model import Loss
+from gpvae.panel import Bools, Panel
+from gpvae.schema import Schema
+from gpvae.training import (
+    Checkpoint,
+    TrainingConfig,
+    epoch_generator,
+    fabric_for,
+    progress_bar,
+    step_generator,
+    tensor_cores,
+    train,
+)
+
+ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
+EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
+NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
+COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
+
+StepLoss = Callable[[Cut, Generator, Tensor], Loss]
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Cells kept from training, to judge by."""
+
+    rows: Rows  # what may be seen
+    answers: Rows  # the held-out cells
+    pieces: list[Piece]
+    seed: int
+
+    def questions(self, steps_at_once: int) -> Iterator[tuple[Batch, Batch, Generator]]:
+        """Batches of what may be seen, the held-out cells of the same steps, and random numbers."""
+        size = max(1, steps_at_once // max(piece.length for piece in self.pieces))
+        for first in range(0, len(self.pieces), size):
+            cut = Cut.of(self.pieces[first : first + size], self.rows.values.device)
+            held = self.answers.batch(cut)
+            yield self.rows.batch(cut), held, step_generator(self.seed, first, held.values.device)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Trained(Imputer):
+    """What those imputers share. Their network is `model_`; it has to offer `loss(batch, generator, warmth)`."""
+
+    epochs: int | None = None
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    window: int = 64
+    validation: float = 0.1
+    patience: int | None = None
+    standardise: bool = True
+    precision: str = "32-true"
+    device: str = "auto"
+    seed: int = 0
+    verbose: bool = False
+    model_: Any = field(init=False)
+
+    @abstractmethod
+    def _new_network(self, schema: Schema) -> nn.Module:
+        """Fresh weights; PyTorch's global generator has been seeded, and is put back afterwards."""
+
+    @abstractmethod
+    def _loss(self, network: Any, rows: Rows, *, compile: bool) -> StepLoss:
+        """What a step of training minimises; `compile` says that the run is long enough to repay a compiler."""
+
+    @abstractmethod
+    def _score(self, network: Any, exam: Exam) -> float:
+        """How badly the held-out cells are predicted."""
+
+    def fit(
+        self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        self._require_sensible_settings()
+        panel = self._read(data)
+        schema = self._new_schema(panel)
+        panel = panel.relabelled(schema.labels)
+        fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
+        held_out = self._hold_out(panel, schema)
+        exam = Exam(
+            rows=schema.rows(panel, panel.observed & ~held_out, fabric.device),
+            answers=schema.rows(panel, held_out, fabric.device),
+            pieces=windows(panel, self.window),
+            seed=self.seed,
+        )
+        network = self._seeded_network(schema).to(fabric.device)
+        plan = Batches(panel, self.window, self.batch_size)
+        steps = math.ceil(len(exam.pieces) / plan.even_size)
+        config = self._training_config(steps)
+        long = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
+
+        def batches(epoch: int) -> Iterator[Cut]:
+            return plan.epoch(epoch_generator(self.seed, epoch), fabric.device)
+
+        with tensor_cores(fabric.device), progress_bar(config.epochs, steps, show=self.verbose) as report:
+            self._before(network, exam)
+            run = train(
+                network,
+                self._loss(network, exam.rows, compile=long),
+                batches,
+                config,
+                fabric=fabric,
+                validate=(lambda: self._score(network, exam)) if held_out.any() else None,
+                checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
+                report=report,
+                groups=self._groups(network),
+                compile=long,
+            )
+            if held_out.any():
+                self._afterwards(network, exam)
+        self.model_, self.schema_, self.history_ = network.eval(), schema, run.history
+        return self
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        return Schema.of(panel, standardise=self.standardise)
+
+    def _groups(self, network: Any) -> list[dict[str, Any]] | None:
+        """Of parameters, where some learn at rates of their own."""
+        return None
+
+    def _before(self, network: Any, exam: Exam) -> None:
+        """What the network has to know of the data before it is trained."""
+
+    def _afterwards(self, network: Any, exam: Exam) -> None:
+        """What the held-out cells settle once training is over."""
+
+    def _warm_up(self, epochs: int) -> int:
+        """Epochs over which `warmth` rises to 1."""
+        return 0
+
+    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
+        """Which settings are fine, and what is wanted of them."""
+        return {
+            "epochs": (self.epochs is None or self.epochs >= 1, "at least 1, or None"),
+            "batch_size": (self.batch_size >= 1, "at least 1"),
+            "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
+            "window": (self.window >= 2, "at least 2"),
+            "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
+            "patience": (self.patience is None or self.patience >= 1, "at least 1, or None"),
+        }
+
+    def _require_sensible_settings(self) -> None:
+        for name, (fine, wanted) in self._settings_that_make_sense().items():
+            if not fine:
+                raise ValueError(f"{name}={getattr(self, name)!r} makes no sense: it is {wanted}")
+
+    def _seeded_network(self, schema: Schema) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            return self._new_network(schema)
+
+    def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
+        epochs = self.epochs or max(EPOCHS_AT_LEAST, math.ceil(STEPS_AT_LEAST / steps_per_epoch))
+        return TrainingConfig(
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            warm_up=self._warm_up(epochs),
+            patience=self.patience or math.ceil(epochs / 5),
+            seed=self.seed,
+        )
+
+    def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
+        """Cells to judge by, in columns that vary."""
+        learnable = panel.observed & schema.scaling.varies
+        if round(self.validation * learnable.sum()) < 1:
+            return np.zeros(panel.values.shape, dtype=bool)
+        return missingness.random(
+            panel.with_values(np.where(learnable, panel.values, np.nan)), self.validation, [self.seed, 1]
+        )
+
+    def _fingerprint(self, panel: Panel) -> str:
+        """Of the settings and the data that decide how training goes."""
+        settings = {k: v for k, v in self._settings().items() if k not in ("device", "verbose")}
+        digest = hashlib.sha256(json.dumps([self.name, settings, {"order": ORDER}]).encode())
+        for array in (panel.values, panel.times, panel.lengths):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model_.parameters()).device
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return cls(**{**settings, "device": device})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return self.model_.state_dict()
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        network = self._seeded_network(self.schema_)
+        network.load_state_dict(tensors)
+        self.model_ = network.to(fabric_for(self.device, self.precision).device).eval()
+
+
+class PointNetwork(Protocol):
+    """A network that gives single values."""
+
+    @property
+    def widest(self) -> int:
+        """The most numbers that it makes of one time step."""
+        ...
+
+    def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss: ...
+
+    def fill(self, batch: Batch, generator: Generator) -> Tensor:
+        """A value for every cell. (batch, time, feature)"""
+        ...
+
+
+class PointImputer(Trained):
+    """Those that give single values: judged by the absolute error of held-out cells."""
+
+    def _loss(self, network: PointNetwork, rows: Rows, *, compile: bool) -> StepLoss:
+        return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
+
+    @torch.no_grad()
+    def _score(self, network: PointNetwork, exam: Exam) -> float:
+        error, cells = 0.0, 0
+        for batch, held, generator in exam.questions(_steps_at_once(network)):
+            errors = (network.fill(batch, generator) - held.values).abs() * held.observed
+            error, cells = error + float(errors.sum()), cells + int(held.observed.sum())
+        return error / cells
+
+    @torch.no_grad()
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        rows = self.schema_.rows(panel, panel.observed, self._device)
+        scaled = np.zeros(panel.values.shape, dtype=np.float32)
+        with tensor_cores(self._device):
+            for number, pieces in enumerate(whole_series(panel, _steps_at_once(self.model_))):
+                batch = rows.batch(Cut.of(pieces, self._device))
+                found = self.model_.fill(batch, step_generator(seed, number, self._device))
+                scaled[rows_of(pieces)] = found[batch.valid].float().cpu().numpy()
+        return Filled(self.schema_.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
+
+
+def _steps_at_once(network: PointNetwork) -> int:
+    device = next(network.parameters()).device  # type: ignore[attr-defined]
+    return max(1, NUMBERS_AT_ONCE[device.type] // network.widest)
+
+
+def rows_of(pieces: list[Piece]) -> NDArray[np.int64]:
+    """The rows of a panel that a batch of pieces holds, in the batch's order."""
+    return np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
