@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import pad
 
 from gpvae.batches import Batch
 from gpvae.model import Loss
@@ -40,9 +39,9 @@ def lags(batch: Batch) -> Tensor:
 
 
 class Grui(nn.Module):
-    """A GRU whose state fades with the lags of its input: h_t = GRU(x_t, β_t ⊙ h_{t-1}).
+    """A GRU whose state fades with the lags of its input: h_t = GRU(x_t, h'),  h' = exp(-max(0, W δ_t + b)) ⊙ h_{t-1}.
 
-    r, k = σ(W_x x + b_x + W_h h' + b_h)            reset and keep, with h' = β_t ⊙ h_{t-1}
+    r, k = σ(W_x x + b_x + W_h h' + b_h)            reset and keep
     n = tanh(V_x x + c_x + r ⊙ (V_h h' + c_h))      reset behind the product, as in PyTorch: one product a step
     h_t = (1 - k) ⊙ n + k ⊙ h'
     """
@@ -53,69 +52,58 @@ class Grui(nn.Module):
         self.fading = nn.Linear(features, hidden)
         self.from_input = nn.Linear(features, 3 * hidden)  # r, k, n
         self.from_state = nn.Linear(hidden, 3 * hidden)
-        for layer in (self.from_input, self.from_state):
-            nn.init.uniform_(layer.weight, -(hidden**-0.5), hidden**-0.5)
-        nn.init.orthogonal_(self.from_state.weight)
+        for gate in self.from_state.weight.detach().chunk(3):
+            nn.init.orthogonal_(gate)  # a state that neither grows nor dies: what is learned hangs less on the seed
 
-    def decay(self, lags: Tensor) -> Tensor:
-        """β for all steps. (batch, time, feature) → (batch, time, hidden)"""
-        return self.fading(lags).relu().neg().exp()
+    def decay(self, delta: Tensor) -> Tensor:
+        """By which the state fades, for all steps. (batch, time, feature) → (batch, time, hidden)"""
+        return self.fading(delta).relu().neg().exp()
 
-    def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the input says to r and k, and to n; for one step or for all. (..., 2 hidden), (..., hidden)"""
-        both, new = self.from_input(x).split([2 * self.hidden, self.hidden], dim=-1)
+    def split(self, gates: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of r and k together, and that of n. (..., 2 hidden), (..., hidden)"""
+        both, new = gates.split([2 * self.hidden, self.hidden], dim=-1)
         return both, new
 
     def step(self, both: Tensor, new: Tensor, decay: Tensor, state: Tensor) -> Tensor:
-        """The next state, given the input's gates. (..., hidden)"""
+        """The next state, given what the input says to the gates. (..., hidden)"""
         state = decay * state
-        both_of_state, new_of_state = self.from_state(state).split([2 * self.hidden, self.hidden], dim=-1)
+        both_of_state, new_of_state = self.split(self.from_state(state))
         reset, keep = (both + both_of_state).sigmoid().chunk(2, dim=-1)
         return torch.addcmul(new, reset, new_of_state).tanh().lerp(state, keep)
 
-    def forward(self, x: Tensor, lags: Tensor) -> Tensor:
-        """The states of whole series. (..., batch, time, feature), (batch, time, feature) → (..., time, hidden)"""
+    def forward(self, x: Tensor, delta: Tensor) -> Tensor:
+        """The states of whole series. (..., batch, time, feature) → (..., batch, time, hidden)"""
         state, states = x.new_zeros((*x.shape[:-2], self.hidden)), []
-        both, new = self.gates(x)
-        for inputs in zip(both.unbind(-2), new.unbind(-2), self.decay(lags).unbind(-2), strict=True):
-            state = self.step(*inputs, state)
+        both, new = self.split(self.from_input(x))
+        for given in zip(both.unbind(-2), new.unbind(-2), self.decay(delta).unbind(-2), strict=True):
+            state = self.step(*given, state)
             states.append(state)
         return torch.stack(states, dim=-2)
 
 
 class SeriesGenerator(nn.Module):
-    """One noise vector → a whole series, each step fed with the one before."""
+    """One noise vector → a whole series, each step fed with the one before, and with the noise.
+
+    The paper gives the noise to the first step alone. Given to all it is not forgotten on the way, and the search for
+    the noise of a series reaches every step directly.
+    """
 
     def __init__(self, features: int, hidden: int, noise_dim: int):
         super().__init__()
         self.cell = Grui(features, hidden)
-        self.noise = nn.Linear(noise_dim, features)
+        self.from_noise = nn.Linear(noise_dim, features)
         self.output = nn.Linear(hidden, features)
 
-    def forward(self, noise: Tensor, lags: Tensor) -> Tensor:
-        """G(z). (batch, noise), (batch, time, feature) → (batch, time, feature)"""
-        push, out = self.noise(noise), noise.new_zeros(())
+    def forward(self, noise: Tensor, delta: Tensor, truth: Tensor, known: Tensor) -> Tensor:
+        """G(z): each step from the one before, from its `truth` where that is `known`. (..., batch, time, feature)"""
+        push, out = self.from_noise(noise), noise.new_zeros(())
         state, steps = noise.new_zeros((*noise.shape[:-1], self.cell.hidden)), []
-        for decay in self.cell.decay(lags).unbind(-2):
-            state = self.cell.step(*self.cell.gates(out + push), decay, state)
-            out = self.output(state)
-            steps.append(out)
-        return torch.stack(steps, dim=-2)
-
-    def predict(self, batch: Batch, lags: Tensor) -> Tensor:
-        """Each step from the true ones before it; where these are missing, from its own. (batch, time, feature)
-
-        Without noise: there is nothing here that it could tell, and the generator would learn to overhear it.
-        """
-        push = self.noise.bias
-        out, steps = torch.zeros_like(batch.values[:, 0]), []
-        state = batch.values.new_zeros((len(batch.values), self.cell.hidden))
-        given = zip(self.cell.decay(lags).unbind(1), batch.values.unbind(1), batch.observed.unbind(1), strict=True)
-        for decay, truth, observed in given:
-            state = self.cell.step(*self.cell.gates(out + push), decay, state)
+        given = zip(self.cell.decay(delta).unbind(-2), truth.unbind(-2), known.unbind(-2), strict=True)
+        for decay, true, is_known in given:
+            state = self.cell.step(*self.cell.split(self.cell.from_input(out + push)), decay, state)
             steps.append(self.output(state))
-            out = torch.where(observed, truth, steps[-1])
-        return torch.stack(steps, dim=1)
+            out = torch.where(is_known, true, steps[-1])
+        return torch.stack(steps, dim=-2)
 
 
 class SeriesCritic(nn.Module):
@@ -126,9 +114,9 @@ class SeriesCritic(nn.Module):
         self.cell = Grui(features, hidden)
         self.output = nn.Linear(hidden, 1)
 
-    def forward(self, values: Tensor, lags: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, values: Tensor, delta: Tensor, lengths: Tensor) -> Tensor:
         """D. (..., batch, time, feature) → (..., batch)"""
-        states = self.cell(values, lags)
+        states = self.cell(values, delta)
         last = torch.arange(states.shape[-2], device=states.device) == lengths.unsqueeze(-1) - 1
         return self.output((states * last.unsqueeze(-1)).sum(-2)).squeeze(-1)
 
@@ -141,7 +129,7 @@ class GruiGanNetwork(nn.Module):
     """
 
     CRITIC_PACE = 4  # two time scales stand in for several steps of the critic to each of the generator
-    BETAS = (0.5, 0.9)  # a game has no use for a long momentum
+    BETAS = (0.5, 0.9)  # what the opponent did long ago is no guide
 
     def __init__(
         self,
@@ -152,86 +140,104 @@ class GruiGanNetwork(nn.Module):
         penalty: float = 10.0,
         realism: float = 0.15,
         fill_steps: int = 200,
-        fill_rate: float = 0.05,
+        fill_rate: float = 0.1,
     ):
         super().__init__()
         self.noise_dim, self.penalty, self.realism = noise_dim, penalty, realism
-        self.fill_steps, self.fill_rate = fill_steps, fill_rate
+        self.fill_steps, self.fill_rate = fill_steps, fill_rate  # of Adam, in the search for the noise
         self.generator = SeriesGenerator(features, hidden, noise_dim)
         self.critic = SeriesCritic(features, hidden)
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """For the optimiser: the generator, and the critic at a pace of its own."""
+        pace = self.CRITIC_PACE * learning_rate
         return [
             {"params": list(self.generator.parameters()), "betas": self.BETAS},
-            {"params": list(self.critic.parameters()), "betas": self.BETAS, "lr": self.CRITIC_PACE * learning_rate},
+            {"params": list(self.critic.parameters()), "betas": self.BETAS, "lr": pace},
         ]
 
     def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
-        """One number whose gradients are, for each player's weights, those of its own loss.
+        """One number whose gradient is, for the weights of each player, that of its own loss.
 
-        total = Σ_i w_i (D(G(z_i)) - D(x_i) + penalty (‖∇D‖ - 1)²) + [warmth < 1] · prediction error
+        total = Σ_i w_i (D(G(z_i)) - D(x_i) + penalty (‖∇D‖ - 1)²) + [warmth < 1] · error of prediction
 
-        The critic minimises this as it stands. The generator minimises -D(G(z)) once `warmth` is 1: its series reach
-        the critic with their gradient reversed. Before, it learns to predict each step from those before.
-        w_i is the series' share of the steps, so that a step weighs the same in a short piece and in a long one.
+        The critic minimises this as it stands. The generator's series reach the critic with their gradient reversed,
+        so that by the same number it minimises -D(G(z)). That is once `warmth` is 1: before, it learns to predict.
+        w_i is the series' share of the steps: a step weighs the same in a short piece and in a long one.
         """
-        with torch.autocast(batch.values.device.type, enabled=False):  # a small difference of two scores
-            delta, real = lags(batch), batch.values * batch.observed
-            playing = _as_tensor(warmth, real) >= 1
-            fake = self.generator(self._noise(batch, generator), delta) * batch.observed
-            shown = torch.stack([real, _reversed(fake, playing.to(real.dtype))])  # (2, batch, time, feature)
-            share = batch.lengths / batch.steps
-            truth, forged = (self.critic(shown, delta, batch.lengths) * share).sum(-1)
-            blend = torch.rand(len(real), 1, 1, generator=generator, device=real.device, dtype=real.dtype)
-            steepness = self._steepness(fake.detach().lerp(real, blend), batch, delta)
-            penalty = ((steepness - 1).square() * share).sum()
-            error = ((self.generator.predict(batch, delta) - real) * batch.observed).square().sum() / batch.steps
-            total = forged - truth + self.penalty * penalty + torch.where(playing, 0.0, error)
-            return Loss(total, {"distance": truth - forged, "penalty": penalty, "error": error})
+        with torch.autocast(batch.values.device.type, enabled=False):  # for small differences between large scores
+            noise = self._noise(batch, generator)
+            blend = torch.rand((len(noise), 1, 1), generator=generator, device=noise.device, dtype=noise.dtype)
+            delta, playing = lags(batch), _as_tensor(warmth, noise) >= 1
+            predicted, fake = self._predicted_and_free(batch, noise, delta)
+            error = (predicted - batch.values).mul(batch.observed).square().sum() / batch.steps
+            distance, penalty = self._duel(batch, delta, _reversed(fake, playing), blend)
+            total = self.penalty * penalty - distance + torch.where(playing, 0.0, error)
+            return Loss(total, {"distance": distance, "penalty": penalty, "error": error})
 
     def _noise(self, batch: Batch, generator: Generator) -> Tensor:
         shape = (len(batch.values), self.noise_dim)
         return torch.randn(shape, generator=generator, device=generator.device, dtype=batch.values.dtype)
 
-    def _steepness(self, values: Tensor, batch: Batch, delta: Tensor) -> Tensor:
-        """‖∇D‖ over the observed cells of each series; the others are always zero. (batch,)"""
+    def _predicted_and_free(self, batch: Batch, noise: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
+        """Series fed with what is observed of the true ones, and series fed with themselves; side by side, in one go.
+
+        The former without noise: that has nothing to do with their truth, and would be trained away.
+        """
+        both = torch.stack([torch.zeros_like(noise), noise])  # (2, batch, noise)
+        known = torch.stack([batch.observed, torch.zeros_like(batch.observed)])  # (2, batch, time, feature)
+        return self.generator(both, delta, batch.values, known).unbind(0)
+
+    def _duel(self, batch: Batch, delta: Tensor, fake: Tensor, blend: Tensor) -> tuple[Tensor, Tensor]:
+        """Wasserstein distance E[D(x)] - E[D(G(z))] in the critic's eyes, and the penalty on its gradients."""
+        shown = torch.stack([batch.values, fake]) * batch.observed  # (2, batch, time, feature)
+        share = batch.lengths / batch.steps
+        truth, forged = (self.critic(shown, delta, batch.lengths) * share).sum(-1)
+        real, made = shown.detach()
+        steepness = self._steepness(batch, delta, made.lerp(real, blend))
+        return truth - forged, ((steepness - 1).square() * share).sum()
+
+    def _steepness(self, batch: Batch, delta: Tensor, values: Tensor) -> Tensor:
+        """‖∇D‖ at `values`, over the observed cells of each series: the others never change. (batch,)"""
         with torch.enable_grad():
-            values = values.detach().requires_grad_()
+            values = values.requires_grad_()
             score = self.critic(values, delta, batch.lengths).sum()
             (gradient,) = torch.autograd.grad(score, values, create_graph=True)
-        return ((gradient * batch.observed).square().sum((1, 2)) + 1e-12).sqrt()
+        return ((gradient * batch.observed).square().sum((1, 2)) + 1e-12).sqrt()  # a root has no slope at 0
 
     def fill(self, batch: Batch, generator: Generator) -> Tensor:
         """G(z) with the z that suits each series best. (batch, time, feature)"""
         with torch.autocast(batch.values.device.type, enabled=False):
-            noise = self.search(batch, self._noise(batch, generator))
-            return self.generator(noise, lags(batch))
+            delta, start = lags(batch), self._noise(batch, generator)
+            return self._free(batch, delta, self._search(batch, delta, start))
 
-    def search(self, batch: Batch, start: Tensor) -> Tensor:
-        """Noise that brings the generated series close to the observed values, by Adam. (batch, noise)
+    def _free(self, batch: Batch, delta: Tensor, noise: Tensor) -> Tensor:
+        return self.generator(noise, delta, batch.values, torch.zeros_like(batch.observed))
+
+    def _search(self, batch: Batch, delta: Tensor, start: Tensor) -> Tensor:
+        """Noise that brings the generated series close to what is observed, by Adam. (batch, noise)
 
         Series do not influence each other: the sum over them is minimised, and Adam works number by number.
         """
-        noise, delta = start.detach().clone().requires_grad_(), lags(batch)
+        noise = start.clone().requires_grad_()
         optimizer = torch.optim.Adam([noise], lr=self.fill_rate)
         with torch.enable_grad():
             for _ in range(self.fill_steps):
-                # Gradients of the noise alone: those of the weights belong to training.
-                (noise.grad,) = torch.autograd.grad(self.misfit(batch, noise, delta).sum(), noise)
+                # With respect to the noise alone: the weights' gradients belong to training.
+                (noise.grad,) = torch.autograd.grad(self._misfit(batch, delta, noise).sum(), noise)
                 optimizer.step()
         return noise.detach()
 
-    def misfit(self, batch: Batch, noise: Tensor, delta: Tensor) -> Tensor:
+    def _misfit(self, batch: Batch, delta: Tensor, noise: Tensor) -> Tensor:
         """‖(x - G(z)) ⊙ observed‖² - realism · D(G(z)), for each series. (batch,)"""
-        made = self.generator(noise, delta) * batch.observed
+        made = self._free(batch, delta, noise) * batch.observed
         distance = (made - batch.values * batch.observed).square().sum((1, 2))
         return distance - self.realism * self.critic(made, delta, batch.lengths)
 
 
-def _reversed(x: Tensor, strength: Tensor) -> Tensor:
-    """X itself, with -strength times its gradient."""
-    return x.detach() - strength * (x - x.detach())
+def _reversed(x: Tensor, on: Tensor) -> Tensor:
+    """The same x with its gradient reversed where `on`, cut off where not."""
+    return x.detach() - on * (x - x.detach())
 
 
 def _as_tensor(value: Tensor | float, like: Tensor) -> Tensor:
