@@ -59,7 +59,9 @@ def ragged(seed: int) -> Panel:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("fast", "slow"), METHODS)
-def test_baselines_against_a_loop(fast: Callable[[Panel, Floats], Floats], slow: Callable[..., Floats], seed: int) -> None:
+def test_baselines_against_a_loop(
+    fast: Callable[[Panel, Floats], Floats], slow: Callable[..., Floats], seed: int
+) -> None:
     panel = ragged(seed)
     filled = fast(panel, usual(panel))
     np.testing.assert_allclose(filled, slowly(panel, slow), rtol=1e-12)

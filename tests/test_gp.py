@@ -28,15 +28,6 @@ KERNELS: list[Kernel] = [
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Matrices as small as these only make threads wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def seeded(seed: int = 0) -> Generator:
     return Generator().manual_seed(seed)
 

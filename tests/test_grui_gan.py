@@ -311,15 +311,6 @@ def test_same_seed_same_result() -> None:
     assert not torch.equal(first, other)
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """For products so small that threads spend their time waiting for each other, all the more on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 STEPS = 12
 
 
@@ -347,7 +338,6 @@ def fit(model: GruiGanNetwork, batch: Batch, *, epochs: int, warm_up: int, seed:
     return train(model, loss, batches, config, fabric=fabric_for("cpu", "32-true"), groups=groups)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_trained_on_waves_it_fills_their_gaps(seed: int) -> None:
     model = model_of(3, seed=seed, hidden=16, noise_dim=8, fill_steps=60)
@@ -359,7 +349,6 @@ def test_trained_on_waves_it_fills_their_gaps(seed: int) -> None:
     assert (filled(model, batch) - values)[missing].square().mean() < 0.75 * by_zero
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_critic_learns_to_tell_waves_from_an_untrained_generator() -> None:
     model, (_, batch) = model_of(3, hidden=16), waves(64, 0)
     model.generator.requires_grad_(False)

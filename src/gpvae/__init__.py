@@ -5,7 +5,7 @@ from importlib.metadata import version
 __version__ = version("gpvae")
 
 from gpvae import paper
-from gpvae.baselines import GP, Forward, Linear, Mean
+from gpvae.baselines import GP, GRUIGAN, Forward, Linear, Mean
 from gpvae.conformal import Conformal
 from gpvae.files import read
 from gpvae.imputation import Imputation
@@ -17,6 +17,7 @@ from gpvae.panel import DataError, Panel
 __all__ = [
     "GP",
     "GPVAE",
+    "GRUIGAN",
     "HI_VAE",
     "VAE",
     "Conformal",

@@ -148,12 +148,9 @@ def impute(
     with _one_line_errors():
         import gpvae
         from gpvae.files import file_kind, require_writable
-        from gpvae.imputation import require_samples
 
         file_kind(output)
         require_writable(output, force=force)
-        if interval:
-            require_samples((1 - interval) / 2, samples)
         if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
@@ -163,7 +160,7 @@ def impute(
             id, time = id or trained.schema_.id, time or trained.schema_.time
         table, panel = _read(data, id, time, columns, categories)
         imputer = trained or _new(method, epochs, preset, device, seed, kinds, conformal)
-        level = _level(interval, imputer)
+        level = _level(interval, imputer, samples)
         if level:
             ends = ("lower", "upper", "probability")
             table.require_no_columns([f"{name}_{end}" for name in panel.columns for end in ends])
@@ -372,12 +369,16 @@ def _categories(kinds: "dict[str, Any] | None") -> tuple[str, ...]:
     return class_columns(kinds)
 
 
-def _level(interval: float | None, imputer: "Imputer") -> float:
+def _level(interval: float | None, imputer: "Imputer", samples: int) -> float:
     """Of the intervals to write; 0 for none."""
     from gpvae import Conformal, DataError
+    from gpvae.imputation import require_samples
 
     if imputer.gives_distributions or isinstance(imputer, Conformal):
-        return 0.9 if interval is None else interval
+        level = 0.9 if interval is None else interval
+        if level and imputer.gives_distributions:
+            require_samples((1 - level) / 2, samples)
+        return level
     if interval:
         raise DataError(f"{imputer.name} gives single values, without intervals; --conformal puts some around them")
     if interval is None:

@@ -6,13 +6,15 @@ from typing import Any, Self, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor
 
 from gpvae import missingness
-from gpvae.imputation import Imputation, Margins
+from gpvae.imputation import Margins
 from gpvae.imputer import Filled, Imputer, from_plain
 from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.scaling import Scaling
 
 
 @dataclass(eq=False, repr=False)
@@ -52,21 +54,20 @@ class Conformal(Imputer):
         hidden = missingness.random(panel, self.share, [self.seed, 2])
         visible = missingness.hide(panel, hidden)
         method.fit(visible, checkpoint=checkpoint, logs=logs)
-        if not set(method.schema_.scaling.kinds) <= {"real", "positive"}:
+        scaling = method.schema_.scaling
+        if not set(scaling.kinds) <= {"real", "positive"}:
             raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
-        filled = method.impute(visible, seed=self.seed)
-        errors = np.abs(panel.values - filled.mean_rows) / _units(filled, method.schema_.scaling.scale)
-        usable = hidden & method.schema_.scaling.varies
-        self.errors_ = _by_column(errors, usable, self.FEWEST)
+        missing = ~visible.observed & scaling.known
+        filled, column = method._fill(visible, missing, samples=100, seed=self.seed), np.nonzero(missing)[1]
+        errors = np.abs(panel.values[missing] - filled.mean) / _units(filled, column, scaling)
+        self.errors_ = _by_column(errors, column, (hidden & scaling.varies)[missing], self.FEWEST, len(scaling.kinds))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
         return self
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
-        filled = self.imputer_.impute(panel, samples=samples, seed=seed)
-        mean, column = filled.mean_rows[missing], np.nonzero(missing)[1]
-        unit = _units(filled, self.schema_.scaling.scale)[missing]
-        std = None if filled.stds is None else filled.std_rows[missing]
-        return Filled(mean, std, margins=Margins(mean, unit, column, self.errors_))
+        filled, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
+        unit = _units(filled, column, self.schema_.scaling)
+        return Filled(filled.mean, filled.std, margins=Margins(filled.mean, unit, column, self.errors_))
 
     @property
     def name(self) -> str:
@@ -80,7 +81,7 @@ class Conformal(Imputer):
         return cls(**{**settings, "imputer": from_plain(settings["imputer"], device)})
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {f"errors.{j}": torch.from_numpy(errors) for j, errors in enumerate(self.errors_)}
+        own = {f"errors.{j}": torch.tensor(errors) for j, errors in enumerate(self.errors_)}
         return own | {f"imputer.{name}": value for name, value in self.imputer_._tensors().items()}
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
@@ -91,16 +92,16 @@ class Conformal(Imputer):
         self.imputer_._restore(inner)
 
 
-def _units(filled: Imputation, scale: Floats) -> Floats:
-    """What errors are counted in: the method's deviations, or the columns'. (row, feature)"""
-    if filled.stds is None:
-        return np.broadcast_to(np.where(scale > 0, scale, 1.0), filled.panel.values.shape)
-    std = filled.std_rows
-    return np.where(std > 0, std, np.where(scale > 0, scale, 1.0))
+def _units(filled: Filled, column: NDArray[np.int64], scaling: Scaling) -> Floats:
+    """What errors are counted in: the method's deviations, or the columns'. (cell,)"""
+    usual = np.where(scaling.scale > 0, scaling.scale, 1.0)[column]
+    return usual if filled.std is None else np.where(filled.std > 0, filled.std, usual)
 
 
-def _by_column(errors: Floats, usable: Bools, fewest: int) -> tuple[Floats, ...]:
+def _by_column(
+    errors: Floats, column: NDArray[np.int64], usable: Bools, fewest: int, columns: int
+) -> tuple[Floats, ...]:
     """Sorted; those of all columns where one has too few of its own."""
     together = np.sort(errors[usable])
-    own = [np.sort(errors[usable[:, j], j]) for j in range(errors.shape[1])]
+    own = [np.sort(errors[usable & (column == j)]) for j in range(columns)]
     return tuple(each if len(each) >= fewest else together for each in own)

@@ -13,13 +13,51 @@ All of a series comes from one noise vector. A model that was trained on windows
 it goes on generating beyond, but nothing has taught it what happens there, and one vector has more cells to explain.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 
 from gpvae.batches import Batch
 from gpvae.model import Loss
+from gpvae.schema import Schema
+from gpvae.trained import PointImputer
+
+
+@dataclass(eq=False, repr=False)
+class GRUIGAN(PointImputer):
+    """Fill gaps by the generated series that comes closest to what is observed. It gives single values.
+
+    hidden, noise_dim: sizes of the recurrent states, and of the noise that a series is generated from.
+    warm_up: share of the epochs in which the generator learns to predict the next step, before the game begins.
+    fill_steps: of the search for the noise of a series.
+
+    A search for every series makes it slow to fill; validation searches for a few of them. Long series are generated
+    whole, from one noise vector, though training sees windows of them. The other settings are those of `GPVAE`.
+    """
+
+    JUDGED: ClassVar[int] = 64
+    hidden: int = 64
+    noise_dim: int = 64
+    warm_up: float = 0.25
+    fill_steps: int = 200
+    learning_rate: float = field(default=3e-3, kw_only=True)
+    model_: "GruiGanNetwork" = field(init=False)
+
+    def _new_network(self, schema: Schema) -> "GruiGanNetwork":
+        sizes = {"hidden": self.hidden, "noise_dim": self.noise_dim, "fill_steps": self.fill_steps}
+        return GruiGanNetwork(len(schema.columns), **sizes)
+
+    def _groups(self, network: "GruiGanNetwork") -> list[dict[str, Any]]:
+        return network.parameter_groups(self.learning_rate)
+
+    def _warm_up(self, epochs: int) -> int:
+        return round(self.warm_up * epochs)
+
+    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
+        sizes = {name: (getattr(self, name) >= 1, "at least 1") for name in ("hidden", "noise_dim", "fill_steps")}
+        return super()._settings_that_make_sense() | sizes | {"warm_up": (0 <= self.warm_up <= 1, "between 0 and 1")}
 
 
 def lags(batch: Batch) -> Tensor:
@@ -147,6 +185,11 @@ class GruiGanNetwork(nn.Module):
         self.fill_steps, self.fill_rate = fill_steps, fill_rate  # of Adam, in the search for the noise
         self.generator = SeriesGenerator(features, hidden, noise_dim)
         self.critic = SeriesCritic(features, hidden)
+
+    @property
+    def widest(self) -> int:
+        """Numbers that a time step leaves behind for the way back of the search."""
+        return 16 * self.generator.cell.hidden
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """For the optimiser: the generator, and the critic at a pace of its own."""
