@@ -136,7 +136,7 @@ class Imputer(BaseEstimator, ABC):
 
     def _to_plain(self) -> dict[str, Any]:
         """What it is and how it is set, JSON-ready."""
-        return {"imputer": self.name, "settings": self._settings()}
+        return {"imputer": type(self).__name__, "settings": self._settings()}
 
     def _settings(self) -> dict[str, Any]:
         return self.get_params(deep=False)
