@@ -16,7 +16,6 @@ gradient is written by hand. Tensors in here are (direction, time, batch, ·), t
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -43,8 +42,8 @@ class BothWays(NamedTuple):
         observed = batch.observed.transpose(0, 1)  # (time, batch, feature)
         values = torch.where(observed, batch.values.transpose(0, 1), 0)
         seen = torch.stack([observed, _turn(observed, order)])
-        elapsed = _elapsed(seen, _times_both_ways(batch, order)).to(values.dtype)
-        return cls(torch.stack([values, _turn(values, order)]), seen.to(values.dtype), elapsed, order)
+        values = torch.stack([values, _turn(values, order)])
+        return cls(values, seen.to(values.dtype), _elapsed(batch, seen, order), order)
 
     def in_time(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Both halves of x, the backward one turned around again. (time, batch, feature) each"""
@@ -61,21 +60,16 @@ def _turn(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(0, order.expand_as(x))
 
 
-def _times_both_ways(batch: Batch, order: Tensor) -> Tensor:
-    """Rising in both directions. (direction, time, batch, 1)"""
-    if isinstance(batch.times, Tensor):
-        times = batch.times.mT.unsqueeze(-1)
-    else:
-        steps = torch.arange(len(order), dtype=torch.float64, device=order.device)
-        times = (batch.times * steps).view(-1, 1, 1).expand_as(order)
-    return torch.stack([times, -_turn(times, order)])
-
-
-def _elapsed(seen: Tensor, times: Tensor) -> Tensor:
+def _elapsed(batch: Batch, seen: Tensor, order: Tensor) -> Tensor:
     """δ_1 = 0,  δ_t = s_t - s_{t-1} + (0 if observed at t-1, else δ_{t-1}): the time since the latest one seen."""
+    if isinstance(batch.times, Tensor):
+        times, unit = batch.times.mT.unsqueeze(-1), 1.0
+        times = torch.stack([times, -_turn(times, order)])  # rising either way
+    else:
+        times, unit = torch.arange(len(order), device=order.device).view(1, -1, 1, 1), batch.times
     start = times[:, :1].expand_as(seen[:, :1])
     latest = torch.where(seen[:, :-1], times[:, :-1], start).cummax(1).values
-    return times - torch.cat([start, latest], dim=1)
+    return unit * (times - torch.cat([start, latest], dim=1)).to(batch.values.dtype)
 
 
 class Estimates(NamedTuple):
@@ -228,12 +222,12 @@ class _Trace(NamedTuple):
 
     @property
     def decayed(self) -> Tensor:
-        """h'"""
+        """The state h'."""
         return self.inputs[..., : self.cell.shape[-1]]
 
     @property
     def filled(self) -> Tensor:
-        """cᶜ"""
+        """The values cᶜ."""
         return self.inputs[..., self.cell.shape[-1] : -self.history.shape[-1]]
 
 
@@ -244,6 +238,12 @@ def _steps(tensors: Fields) -> list[Fields]:
     """The same for each step, as views."""
     kind: Any = type(tensors)
     return [kind(*step) for step in zip(*(x.unbind(1) for x in tensors), strict=True)]
+
+
+def _part(tensors: Fields, part: slice) -> Fields:
+    """The same for some of the steps, as views."""
+    kind: Any = type(tensors)
+    return kind(*(x[:, part] for x in tensors))
 
 
 def _run(given: _Given, weights: _Weights, h: Tensor, c: Tensor) -> tuple[_Trace, Tensor, Tensor]:
@@ -272,66 +272,24 @@ def _run(given: _Given, weights: _Weights, h: Tensor, c: Tensor) -> tuple[_Trace
 
 
 class _Recurrence(Function):
-    """x̂ and ẑ of every step, from `_Given` and `_Weights`. The weights' gradients are one product over all steps."""
+    """x̂ and ẑ of every step, from `_Given` and `_Weights`."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         given, weights = _Given(*inputs[:5]), _Weights(*inputs[5:])
         start = torch.zeros_like(given.fade[:, 0])
         trace, _, _ = _run(given, weights, start, start)
-        ctx.save_for_backward(*inputs, *trace)
+        ctx.save_for_backward(given.missing, given.blend, *weights, *trace)
         return trace.history, trace.regression
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        saved = ctx.saved_tensors
-        given, weights, trace = _Given(*saved[:5]), _Weights(*saved[5:11]), _Trace(*saved[11:])
-        found = _run_back(given, weights, trace, *grads)
-        d_filled = found.inputs[..., trace.cell.shape[-1] :]
-        d_blend = d_filled * given.missing * (trace.regression - trace.history)
-        d_fade = torch.where(given.fade > 0, -found.decayed * trace.decayed, 0)  # ∂γ = ∂h' h,  ∂fade = -∂γ γ
-        d_weights = (
-            _over_steps(trace.decayed, found.history),
-            _over_steps(trace.completed, found.regression),
-            _over_steps(trace.inputs, found.gates),
-        )
-        d_biases = (d.sum((1, 2)).unsqueeze(1) for d in (found.history, found.regression, found.gates))
-        return None, None, None, d_fade, d_blend, *d_weights, *d_biases
-
-
-def _over_steps(x: Tensor, d_y: Tensor) -> Tensor:
-    """∂W of y = x W. (direction, inputs, outputs)"""
-    return x.flatten(1, 2).mT @ d_y.flatten(1, 2)
-
-
-class _Slopes(NamedTuple):
-    """Of a step of the LSTM. (direction, batch, ·)"""
-
-    output: Tensor  # of h by o before its sigmoid: tanh(c) o (1 - o)
-    cell: Tensor  # of h by c: o (1 - tanh² c)
-    rest: Tensor  # of c by i, f, g before theirs: g i (1 - i),  c_{t-1} f (1 - f),  i (1 - g²). (…, 3, hidden)
-    forget: Tensor  # of c by c_{t-1}: f
-
-
-BLOCK = 8  # steps whose slopes are computed together: few operations, little memory
-
-
-def _slopes(trace: _Trace) -> Iterator[_Slopes]:
-    """Last step first."""
-    before = pad(trace.cell[:, :-1], (0, 0, 0, 0, 1, 0))
-    for first in reversed(range(0, before.shape[1], BLOCK)):
-        part = slice(first, first + BLOCK)
-        o, i, f, g = trace.gates[:, part].chunk(4, dim=-1)
-        squashed = trace.squashed[:, part]
-        h, new, old = o * squashed, i * g, f * before[:, part]
-        rest = torch.stack([_less(new, new, i), _less(old, old, f), _less(i, new, g)], dim=-2)
-        yield from reversed(_steps(_Slopes(_less(h, h, o), _less(o, h, squashed), rest, f)))
-
-
-def _less(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The difference a - b c."""
-    return torch.addcmul(a, b, c, value=-1)
+        missing, blend, *saved = ctx.saved_tensors
+        weights, trace = _Weights(*saved[:6]), _Trace(*saved[6:])
+        blended = missing * blend
+        incoming = _Incoming(grads[0], grads[1], blended, missing - blended, missing, trace.decay)
+        return None, None, None, *_run_back(incoming, weights, trace)
 
 
 class _Incoming(NamedTuple):
@@ -343,6 +301,28 @@ class _Incoming(NamedTuple):
     kept: Tensor  # (1 - m) (1 - β), of cᶜ by x̂ directly
     missing: Tensor  # 1 - m, of xᶜ by x̂
     decay: Tensor  # γ_h, of h' by h
+
+
+class _Slopes(NamedTuple):
+    """Of the LSTM at each step. (direction, time, batch, ·)"""
+
+    output: Tensor  # of h by o before its sigmoid: tanh(c) o (1 - o)
+    cell: Tensor  # of h by c: o (1 - tanh² c)
+    rest: Tensor  # of c by i, f, g before theirs: g i (1 - i),  c_{t-1} f (1 - f),  i (1 - g²). (…, 3, hidden)
+    forget: Tensor  # of c by c_{t-1}: f
+
+    @classmethod
+    def of(cls, trace: _Trace, before: Tensor) -> "_Slopes":
+        """`before` is c_{t-1}."""
+        o, i, f, g = trace.gates.chunk(4, dim=-1)
+        h, new, old = o * trace.squashed, i * g, f * before
+        rest = torch.stack([_less(new, new, i), _less(old, old, f), _less(i, new, g)], dim=-2)
+        return cls(_less(h, h, o), _less(o, h, trace.squashed), rest, f)
+
+
+def _less(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The difference a - b c."""
+    return torch.addcmul(a, b, c, value=-1)
 
 
 class _Found(NamedTuple):
@@ -361,16 +341,38 @@ class _Found(NamedTuple):
         return cls(*(torch.empty_like(x) for x in like))
 
 
-def _run_back(given: _Given, weights: _Weights, trace: _Trace, d_history: Tensor, d_regression: Tensor) -> _Found:
-    """Every step, last first."""
-    features, hidden = d_history.shape[-1], trace.cell.shape[-1]
-    blended = given.missing * given.blend
-    incoming = _Incoming(d_history, d_regression, blended, given.missing - blended, given.missing, trace.decay)
-    found = _Found.begin(trace)
+BLOCK = 8  # steps of which the way back keeps everything: new memory is slow, and long products gain little
+
+
+def _run_back(incoming: _Incoming, weights: _Weights, trace: _Trace) -> tuple[Tensor, ...]:
+    """Gradients of fade, β and the weights, block by block of steps from the last."""
+    d_fade, d_blend = torch.empty_like(trace.decay), torch.empty_like(trace.history)
+    d_weights = _Weights(*(torch.zeros_like(w) for w in weights))
+    before = pad(trace.cell[:, :-1], (0, 0, 0, 0, 1, 0))
+    d_h, d_c = (torch.zeros_like(before[:, 0]) for _ in range(2))
+    for first in reversed(range(0, before.shape[1], BLOCK)):
+        part = slice(first, first + BLOCK)
+        done = _part(trace, part)
+        found = _block_back(_part(incoming, part), weights, done, _Slopes.of(done, before[:, part]), d_h, d_c)
+        d_filled = found.inputs[..., before.shape[-1] :]
+        torch.mul(incoming.missing[:, part] * d_filled, done.regression - done.history, out=d_blend[:, part])
+        torch.mul(found.decayed * done.decayed, -(done.decay < 1).to(d_h.dtype), out=d_fade[:, part])
+        for d_w, x, d_y in zip(d_weights[:3], (done.decayed, done.completed, done.inputs), found, strict=False):
+            d_w.baddbmm_(x.flatten(1, 2).mT, d_y.flatten(1, 2))
+        for d_b, d_y in zip(d_weights[3:], found, strict=False):
+            d_b.add_(d_y.flatten(1, 2).sum(1, keepdim=True))
+    return d_fade, d_blend, *d_weights
+
+
+def _block_back(
+    incoming: _Incoming, weights: _Weights, trace: _Trace, slopes: _Slopes, d_h: Tensor, d_c: Tensor
+) -> _Found:
+    """Every step of a block, last first; ∂h and ∂c are brought to its start."""
+    features, hidden = trace.history.shape[-1], d_h.shape[-1]
+    found, d_completed = _Found.begin(trace), torch.empty_like(trace.history[:, 0])
     from_history, from_regression, from_gates = (w.mT for w in weights[:3])
     from_gates = from_gates[..., :-features]  # m needs no gradient
-    d_h, d_c, d_completed = (torch.zeros_like(x[:, 0]) for x in (trace.cell, trace.cell, d_history))
-    for slope, at, to in zip(_slopes(trace), _steps(incoming)[::-1], _steps(found)[::-1], strict=True):
+    for at, slope, to in reversed(list(zip(_steps(incoming), _steps(slopes), _steps(found), strict=True))):
         d_c.addcmul_(d_h, slope.cell)
         torch.mul(d_h, slope.output, out=to.gates[..., :hidden])
         torch.mul(d_c.unsqueeze(-2), slope.rest, out=to.gates[..., hidden:].unflatten(-1, (3, hidden)))
