@@ -1,6 +1,6 @@
 """BRITS: the fast loop against one step after another, the time since an observation, padding, learning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,15 @@ from gpvae.batches import Batch
 from gpvae.training import TrainingConfig, fabric_for, train
 
 ANY = Generator()  # nothing is drawn from it
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Products are tiny here: on a busy machine, threads would do nothing but wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def seeded(seed: int) -> Generator:
