@@ -290,3 +290,22 @@ def test_learns_from_time_and_from_a_correlated_feature() -> None:
     mean, linear = (error(fill(panel).reshape(truth.shape)) for fill in (baselines.mean, baselines.linear))
     assert error(filled) < 0.3 * linear
     assert error(filled) < 0.3 * mean
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
+@pytest.mark.parametrize("grid", [True, False])
+def test_recorded_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
+    batch, ends = random_batch(RAGGED, grid=grid), []
+    for device in ("cpu", "cuda"):
+        net = network().to(device)
+        times = batch.times.to(device) if isinstance(batch.times, Tensor) else batch.times
+        moved = Batch(batch.values.to(device), batch.observed.to(device), times, batch.lengths.to(device))
+        train(
+            net,
+            lambda _, generator, warmth, net=net, moved=moved: net.loss(moved, generator, warmth),
+            lambda epoch, device=device: torch.zeros(8, 1, device=device),
+            TrainingConfig(epochs=1),
+            fabric=fabric_for(device, "32-true"),
+        )
+        ends.append(torch.cat([weight.detach().cpu().flatten() for weight in net.parameters()]))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-8)
