@@ -1,6 +1,6 @@
-"""PyPOTS's GP-VAE and CSDI, wrapped as zero-argument functions that a speed benchmark can time.
+"""PyPOTS's GP-VAE, BRITS and CSDI, wrapped as zero-argument functions that a speed benchmark can time.
 
-Both functions build the public PyPOTS class, so every value not set here is PyPOTS's own default. PyPOTS is imported
+All functions build the public PyPOTS class, so every value not set here is PyPOTS's own default. PyPOTS is imported
 on the first call; importing this module does not need it.
 """
 
@@ -86,6 +86,48 @@ def gpvae_step(
         )
     x = _random_data(batch, time, features).to(device)
     inputs = {"X": torch.nan_to_num(x), "missing_mask": (~torch.isnan(x)).float()}
+    peer.model.train()
+
+    def step() -> None:
+        peer.optimizer.zero_grad()
+        loss = peer.model(inputs, calc_criterion=True)["loss"].sum()
+        loss.backward()
+        peer.optimizer.step()
+
+    return step
+
+
+def brits(time: int, features: int, *, hidden: int, device: str) -> Any:
+    """Return PyPOTS's BRITS with new weights."""
+    imputers = _imputers()
+    with _quiet():
+        return imputers.BRITS(n_steps=time, n_features=features, rnn_hidden_size=hidden, device=device, verbose=False)
+
+
+def brits_inputs(values: Tensor, observed: Tensor) -> dict[str, dict[str, Tensor]]:
+    """Return what PyPOTS's BRITS takes for a batch (batch, time, feature): both directions, with time gaps."""
+    parse = importlib.import_module("pypots.data.utils")._parse_delta_torch
+    x, m = values * observed, observed.float()
+    directions = {"forward": (x, m), "backward": (x.flip(1), m.flip(1))}
+    return {name: {"X": x, "missing_mask": m, "deltas": parse(m)} for name, (x, m) in directions.items()}
+
+
+def brits_step(values: Tensor, observed: Tensor, *, hidden: int) -> Callable[[], None]:
+    """Return a function that does one training step of PyPOTS's BRITS on one batch.
+
+    The step is the body of PyPOTS's training loop, less the fetching of the batch (it is on the device already, its
+    time gaps computed) and the reading of the loss as a Python number.
+
+    Args:
+        values: The batch, (batch, time, feature), on the device.
+        observed: Which of them are observed.
+        hidden: Size of the LSTM's state; PyPOTS has no default, 108 is what the paper's own code has.
+
+    Returns:
+        A function of no arguments; on an accelerator it returns before the work is done.
+    """
+    peer = brits(*values.shape[1:], hidden=hidden, device=values.device.type)
+    inputs = brits_inputs(values, observed)
     peer.model.train()
 
     def step() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from gpvae import (
-    # BRITS,
+    BRITS,
     GP,
     GPVAE,
     GRUIGAN,
@@ -54,10 +54,10 @@ IMPUTERS: dict[str, Callable[[], Imputer]] = {
     "vae": lambda: GPVAE(small(VAE), **BRIEF),
     "hi-vae": lambda: GPVAE(small(HI_VAE), **BRIEF),
     "gp-vae": lambda: GPVAE(small(ModelConfig()), **BRIEF),
-    # "brits": lambda: BRITS(hidden=8, **BRIEF),
+    "brits": lambda: BRITS(hidden=8, **BRIEF),
     "grui-gan": lambda: GRUIGAN(hidden=8, noise_dim=8, fill_steps=5, **BRIEF),
     "conformal linear": lambda: Conformal(Linear()),
-    # CB
+    "conformal brits": lambda: Conformal(BRITS(hidden=8, **BRIEF)),
     "conformal gp-vae": lambda: Conformal(GPVAE(small(ModelConfig()), **BRIEF)),
 }
 TRAINED = [name for name, make in IMPUTERS.items() if isinstance(make(), Trained)]
@@ -190,7 +190,7 @@ def test_irregular_times(imputer: Imputer, waves: Array) -> None:
     assert imputer.schema_.time_unit == pytest.approx(np.median(np.diff(times, axis=1)))
 
 
-@pytest.mark.parametrize("name", ["linear", "gp", "gp-vae", "grui-gan"])
+@pytest.mark.parametrize("name", ["linear", "gp", "gp-vae", "brits", "grui-gan"])
 def test_times_matter_to_those_who_know_them(name: str, waves: Array) -> None:
     times = np.cumsum(np.random.default_rng(0).uniform(0.5, 3, (12, 30)), axis=1)
     imputer = IMPUTERS[name]().fit(Panel.from_array(waves, times=times))

@@ -5,7 +5,7 @@ from importlib.metadata import version
 __version__ = version("gpvae")
 
 from gpvae import paper
-from gpvae.baselines import GP, GRUIGAN, Forward, Linear, Mean
+from gpvae.baselines import BRITS, GP, GRUIGAN, Forward, Linear, Mean
 from gpvae.conformal import Conformal
 from gpvae.files import read
 from gpvae.imputation import Imputation
@@ -15,6 +15,7 @@ from gpvae.model import ModelConfig
 from gpvae.panel import DataError, Panel
 
 __all__ = [
+    "BRITS",
     "GP",
     "GPVAE",
     "GRUIGAN",

@@ -95,6 +95,18 @@ class Rows:
         return self.times[cut.starts.unsqueeze(-1) + step.minimum(last)] + (step - last).clamp(min=0)
 
 
+def elapsed(times: Tensor, observed: Tensor) -> Tensor:
+    """δ: time since the last observation before each step, or since the start where there was none.
+
+    δ_1 = 0,  δ_t = s_t - s_{t-1} + (0 if observed at t-1, else δ_{t-1})
+
+    Steps are the second dimension of both; times rise along it.
+    """
+    start = times[:, :1].expand_as(observed[:, :1])
+    latest = torch.where(observed[:, :-1], times[:, :-1], start).cummax(1).values
+    return times - torch.cat([start, latest], dim=1)
+
+
 def median_step(panel: Panel) -> float:
     """The usual distance between two rows: the unit that length scales are counted in."""
     return float(np.median(panel.time_steps)) if len(panel.time_steps) else 1.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gpvae.baselines import GP, GRUIGAN, Forward, Linear, Mean
+from gpvae.baselines import BRITS, GP, GRUIGAN, Forward, Linear, Mean
 from gpvae.imputer import Imputer
 from gpvae.latent import GPVAE, HI_VAE, VAE
 
@@ -13,6 +13,7 @@ TRAINED: dict[str, Callable[..., Imputer]] = {
     "vae": lambda **settings: GPVAE(VAE, **settings),
     "hi-vae": lambda **settings: GPVAE(HI_VAE, **settings),
     "grui-gan": GRUIGAN,
+    "brits": BRITS,
     "gp-vae": GPVAE,
 }
 NAMES = (*SIMPLE, *TRAINED)

@@ -456,10 +456,10 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def _labels(column: nw.Series[Any]) -> tuple[Any, ...]:
-    """The different entries, in the order that the column's type gives them, else sorted."""
+    """The different entries, in the order that the column's type gives them (pandas: if it is ordered), else sorted."""
     present = set(column.drop_nulls().to_list())
-    if column.dtype in (nw.Categorical, nw.Enum):
-        return tuple(label for label in column.cat.get_categories().to_list() if label in present)
+    if isinstance(column.dtype, nw.Enum):
+        return tuple(label for label in column.dtype.categories if label in present)
     return tuple(sorted(present))
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.batches import Batch
+from gpvae.batches import Batch, elapsed
 from gpvae.model import Loss
 from gpvae.schema import Schema
 from gpvae.trained import PointImputer
@@ -61,19 +61,12 @@ class GRUIGAN(PointImputer):
 
 
 def lags(batch: Batch) -> Tensor:
-    """Time since each feature was last observed, before this step. (batch, time, feature)
-
-    δ_1 = 0,  δ_t = s_t - s_{t-1} + (0 if observed at t-1, else δ_{t-1});  0 in the padding
-
-    That is s_t less the last time of an observation before t, or less s_1 if there is none; times rise.
-    """
+    """δ, the time since each feature was last observed; 0 in the padding. (batch, time, feature)"""
     if isinstance(batch.times, Tensor):
         times = batch.times.unsqueeze(-1)  # (batch, time, 1)
     else:
         times = batch.times * torch.arange(batch.values.shape[1], device=batch.values.device).double().view(1, -1, 1)
-    last = torch.where(batch.observed, times, times[:, :1]).cummax(1).values
-    before = torch.cat([times[:, :1].expand_as(last[:, :1]), last[:, :-1]], dim=1)
-    return ((times - before) * batch.valid.unsqueeze(-1)).to(batch.values.dtype)
+    return (elapsed(times, batch.observed) * batch.valid.unsqueeze(-1)).to(batch.values.dtype)
 
 
 class Grui(nn.Module):
