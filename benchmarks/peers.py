@@ -18,7 +18,7 @@ MISSING_RATE = 0.5
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide PyPOTS's banner (standard output) and its notices up to warnings (logging)."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -31,7 +31,7 @@ def _quiet() -> Iterator[None]:
 
 def _imputers() -> Any:
     """Import PyPOTS's imputation models without the banner."""
-    with _quiet():
+    with quiet():
         return importlib.import_module("pypots.imputation")
 
 
@@ -71,7 +71,7 @@ def gpvae_step(
         A function of no arguments; on an accelerator it returns before the work is done.
     """
     imputers = _imputers()
-    with _quiet():
+    with quiet():
         peer = imputers.GPVAE(
             n_steps=time,
             n_features=features,
@@ -97,11 +97,13 @@ def gpvae_step(
     return step
 
 
-def brits(time: int, features: int, *, hidden: int, device: str) -> Any:
-    """Return PyPOTS's BRITS with new weights."""
+def brits(time: int, features: int, *, hidden: int, device: str, **training: int) -> Any:
+    """Return PyPOTS's BRITS with new weights; `training` are settings of its own: batch_size, epochs, patience."""
     imputers = _imputers()
-    with _quiet():
-        return imputers.BRITS(n_steps=time, n_features=features, rnn_hidden_size=hidden, device=device, verbose=False)
+    with quiet():
+        return imputers.BRITS(
+            n_steps=time, n_features=features, rnn_hidden_size=hidden, device=device, verbose=False, **training
+        )
 
 
 def brits_inputs(values: Tensor, observed: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -165,7 +167,7 @@ def csdi_sampler(
         A function of no arguments.
     """
     imputers = _imputers()
-    with _quiet():
+    with quiet():
         peer = imputers.CSDI(
             n_steps=time,
             n_features=features,

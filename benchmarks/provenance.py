@@ -43,9 +43,10 @@ def describe() -> dict[str, str]:
 STARTED_AS = describe()  # what is imported now is what runs, whatever happens to the checkout meanwhile
 
 
-def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """A CSV with the provenance in every row."""
+def write(path: Path, rows: Sequence[Mapping[str, object]], *, keep: bool = False) -> None:
+    """A CSV with the provenance in every row; with `keep`, rows have their own already."""
     with whole_or_not_at_all(path, force=True) as partial, partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], *STARTED_AS], lineterminator="\n")
+        names = dict.fromkeys([*rows[0], *STARTED_AS])
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, **STARTED_AS} for row in rows)
+        writer.writerows(row if keep else {**row, **STARTED_AS} for row in rows)

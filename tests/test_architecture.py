@@ -31,6 +31,7 @@ ORDER = [
     "baselines",
     "conformal",
     "methods",
+    "datasets",
     "evaluation",
     "paper",
     "report",

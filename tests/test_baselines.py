@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpvae import metrics, missingness
+from gpvae import Forward, metrics, missingness
 from gpvae.baselines import simple
 from gpvae.panel import DataError, Floats, Panel
 
@@ -20,11 +20,15 @@ def slow_forward(times: Floats, values: Floats, seen: Any) -> Floats:
     return np.array([values[max((k for k in places if k <= i), default=places[0])] for i in range(len(times))])
 
 
+def carried_back(panel: Panel, usual: Floats) -> Floats:
+    return simple.forward(panel, usual, back=True)
+
+
 def slow_linear(times: Floats, values: Floats, seen: Any) -> Floats:
     return np.interp(times, times[seen], values[seen])
 
 
-METHODS = [(simple.mean, slow_mean), (simple.forward, slow_forward), (simple.linear, slow_linear)]
+METHODS = [(simple.mean, slow_mean), (carried_back, slow_forward), (simple.linear, slow_linear)]
 
 
 def slowly(panel: Panel, method: Callable[..., Floats]) -> Floats:
@@ -78,6 +82,15 @@ def test_baselines_at_the_limits(fast: Callable[[Panel, Floats], Floats]) -> Non
     np.testing.assert_array_equal(fast(empty, np.array([4.0, np.nan]))[:, 0], 4.0)
     single = Panel.of(np.array([[1.5], [np.nan], [np.nan]]))
     np.testing.assert_array_equal(fast(single, usual(single)), np.full((3, 1), 1.5))
+
+
+def test_forward_says_what_stands_before_the_first_observation() -> None:
+    data = np.array([[[np.nan], [2.0], [np.nan]], [[6.0], [np.nan], [7.0]], [[np.nan], [np.nan], [np.nan]]])
+    for before, (start, empty) in {"mean": (5.0, 5.0), "first": (2.0, 5.0), 0.0: (0.0, 0.0)}.items():
+        filled = Forward(before).fit(data).impute(data).mean[..., 0]
+        assert filled.tolist() == [[start, 2, 2], [6, 6, 7], [empty] * 3]
+    with pytest.raises(ValueError, match="before='last' makes no sense"):
+        Forward("last").fit(data)  # type: ignore[arg-type]
 
 
 def test_linear_knows_the_time() -> None:

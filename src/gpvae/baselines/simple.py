@@ -5,8 +5,9 @@ fitted on stands in.
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +41,25 @@ class Mean(_Simple):
         return mean(panel, usual)
 
 
+@dataclass(eq=False, repr=False)
 class Forward(_Simple):
-    """The last observed value; before the first observation, the first observed value."""
+    """The last observed value.
+
+    before: what stands before the first observation of a series: the "mean" of the column in the data fitted on, the
+        "first" observed value, carried back, or a number (the paper's images: 0, black).
+    """
+
+    before: Literal["mean", "first"] | float = "mean"
+
+    def fit(self, data: Any, y: None = None, **places: Any) -> Self:
+        if isinstance(self.before, str) and self.before not in ("mean", "first"):
+            raise ValueError(f"before={self.before!r} makes no sense: it is 'mean', 'first' or a number")
+        return super().fit(data, y, **places)
 
     def _values(self, panel: Panel, usual: Floats) -> Floats:
-        return forward(panel, usual)
+        if not isinstance(self.before, str):
+            return forward(panel, np.full_like(usual, self.before))
+        return forward(panel, usual, back=self.before == "first")
 
 
 class Linear(_Simple):
@@ -63,10 +78,10 @@ def mean(panel: Panel, usual: Floats) -> Floats:
     return np.where(panel.observed, panel.values, per_series[panel.series_of_row])
 
 
-def forward(panel: Panel, usual: Floats) -> Floats:
-    """See `Forward`."""
+def forward(panel: Panel, usual: Floats, *, back: bool = False) -> Floats:
+    """See `Forward`; `usual` before the first observation, or, carried `back`, that one."""
     last, following = _neighbours(panel)
-    return _take(panel, np.where(last >= 0, last, following), usual)
+    return _take(panel, np.where((last < 0) & back, following, last), usual)
 
 
 def linear(panel: Panel, usual: Floats) -> Floats:

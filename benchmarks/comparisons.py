@@ -1,0 +1,97 @@
+"""Every method on PhysioNet 2012, set a: `python benchmarks/comparisons.py [--methods …] [--seeds 3] [--device cuda]`.
+
+A tenth of what was measured (hourly, 35 variables) is hidden at random; each method fits the rest, at its defaults but
+with 64 series to a batch. PyPOTS's BRITS stands beside ours: the same sizes, rates, batches and epochs, the same cells
+to choose the best epoch by, and the same patience. Errors are in standard deviations of each variable. GPVAE_DATA names
+the folder with physionet2012/set-a.tar.xz. Results are added to those that the output holds already.
+"""
+
+import argparse
+import csv
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import peers
+import provenance
+import torch
+
+from gpvae import Panel, evaluation, metrics, missingness
+from gpvae.datasets import physionet
+from gpvae.methods import NAMES, method
+from gpvae.panel import Bools, Floats
+from gpvae.scaling import Scaling
+
+PEER = "PyPOTS's BRITS"
+BATCH, EPOCHS, PATIENCE, HIDDEN = 64, 40, 8, 108
+
+
+def pypots_brits(visible: Panel, units: Scaling, seed: int, device: str) -> Floats:
+    """What PyPOTS's BRITS fills in, in standard deviations, having seen what ours sees. (row, feature)"""
+    held_out = missingness.random(visible, 0.1, [seed, 1])  # as `Trained` does with this seed
+    shape = (len(visible), -1, len(visible.columns))
+    seen, whole = (units.apply(each.values).reshape(shape) for each in (missingness.hide(visible, held_out), visible))
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    settings = {"batch_size": BATCH, "epochs": EPOCHS, "patience": PATIENCE}
+    peer = peers.brits(whole.shape[1], whole.shape[2], hidden=HIDDEN, device=device, **settings)
+    with peers.quiet():
+        peer.fit({"X": seen}, {"X": seen, "X_ori": whole})
+        return peer.impute({"X": whole}).reshape(visible.values.shape)
+
+
+def peer_score(panel: Panel, held_out: Bools, seed: int, device: str) -> evaluation.Score:
+    visible = missingness.hide(panel, held_out)
+    units = Scaling.of(visible, standardise=True)
+    started = time.perf_counter()
+    filled = pypots_brits(visible, units, seed, device)
+    seconds = time.perf_counter() - started
+    truth, point = units.apply(panel.values)[held_out], filled[held_out]
+    mae, mse = metrics.absolute_error(truth, point).mean(), metrics.squared_error(truth, point).mean()
+    return evaluation.Score(PEER, float(mae), float(mse), crps=float(mae), seconds=seconds)
+
+
+def run(panel: Panel, name: str, seed: int, device: str) -> dict[str, object]:
+    held_out = missingness.random(panel, 0.1, seed)
+    if name == PEER:
+        score, epochs = peer_score(panel, held_out, seed, device), ""
+    else:
+        imputer = method(name, batch_size=BATCH, seed=seed, device=device)
+        score, epochs = (
+            evaluation.evaluate(panel, held_out, {name: imputer}, seed=seed).scores[0],
+            len(imputer.history_),
+        )
+    return {"data": "PhysioNet set a", "seed": seed, **asdict(score), "epochs": epochs}
+
+
+def add(output: Path, row: dict[str, object]) -> None:
+    """Put a result into the table in the place of an older one of the same method and seed."""
+    rows: list[dict[str, object]] = []
+    if output.exists():
+        with output.open() as file:
+            rows = [dict(each) for each in csv.DictReader(file)]
+    key = (row["method"], str(row["seed"]))
+    kept = [each for each in rows if (each["method"], str(each["seed"])) != key]
+    provenance.write(output, [*kept, {**row, **provenance.STARTED_AS}], keep=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", nargs="+", choices=(*NAMES, PEER), default=[*NAMES, PEER])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--output", type=Path, default=provenance.ROOT / "results" / "physionet_methods.csv")
+    options = parser.parse_args()
+    patients = physionet.read(Path(os.environ["GPVAE_DATA"]) / "physionet2012" / "set-a.tar.xz")
+    panel = Panel.from_array(patients.values)
+    for seed in options.seeds:
+        for name in options.methods:
+            row = run(panel, name, seed, options.device)
+            print(row, flush=True)
+            add(options.output, row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The paper's data, from the files that its makers publish."""
