@@ -1,6 +1,7 @@
 """The same on a GPU."""
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from gpvae import GPVAE, ModelConfig, Panel
+from gpvae import BRITS, GP, GPVAE, GRUIGAN, HI_VAE, VAE, ModelConfig, Panel
 from gpvae.judge import Judge
 from gpvae.kernels import Cauchy
+from gpvae.trained import Trained
 from gpvae.training import RecordedUpdate
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
@@ -96,3 +98,38 @@ def test_recorded_steps_equal_those_taken_one_by_one(
             histories.append(GPVAE(small(**settings), epochs=8, batch_size=4, device="cuda").fit(panel).history_)
     for replayed, launched in zip(*histories, strict=True):
         assert replayed == pytest.approx(launched, rel=1e-3)
+
+
+BRIEF: dict[str, Any] = {"epochs": 8, "batch_size": 4, "device": "cuda"}
+OTHERS: dict[str, Callable[[], Trained]] = {
+    "gp": lambda: GP(window=16, **BRIEF),
+    "vae": lambda: GPVAE(VAE, **BRIEF),
+    "hi-vae": lambda: GPVAE(HI_VAE, **BRIEF),
+    "kinds": lambda: GPVAE(small(), kinds={"x0": "positive", "x1": "count", "x2": "ordinal"}, **BRIEF),
+    "more kinds": lambda: GPVAE(small(), kinds={"x1": "categorical", "x2": "binary"}, **BRIEF),
+    "brits": lambda: BRITS(hidden=8, **BRIEF),
+    "grui-gan": lambda: GRUIGAN(hidden=8, noise_dim=8, fill_steps=5, **BRIEF),
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("grid", [True, False])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_other_methods_too(waves: Array, make: Callable[[], Trained], grid: bool, precision: str) -> None:
+    """Positive, whole numbers and two levels, which suit every method; series of two lengths."""
+    data = np.stack([np.exp(waves[..., 0]), np.rint(np.abs(waves[..., 1] - 500) / 5), waves[..., 2] > -3], axis=-1)
+    data[np.isnan(waves)] = np.nan
+    times = np.arange(30.0) if grid else np.cumsum(np.random.default_rng(0).uniform(0.5, 2, 30))
+    lengths = [30, 7] * 6
+    series = [each[:n] for each, n in zip(data, lengths, strict=True)]
+    panel = Panel.from_list(series, times=[times[:n] for n in lengths])
+    histories = []
+    for warm_ups in (RecordedUpdate.WARM_UPS, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RecordedUpdate, "WARM_UPS", warm_ups)
+            fitted = make().set_params(precision=precision).fit(panel)
+        histories.append(fitted.history_)
+        filled = fitted.impute(panel, samples=20)
+        assert all(np.isfinite(each).all() for each in filled.mean)
+    for replayed, launched in zip(*histories, strict=True):
+        assert replayed == pytest.approx(launched, rel=2e-2 if precision == "bf16-mixed" else 1e-3, abs=1e-5)

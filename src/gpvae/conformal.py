@@ -27,14 +27,14 @@ class Conformal(Imputer):
     A tenth of the observed cells is hidden from the method and filled by it. An interval then reaches as far around
     each value as it takes to hold its share of those errors, column by column: with n errors up to the k-th smallest,
     k = ⌈level (n + 1)⌉. If the missing cells are missing as those were hidden, at random, the interval holds the true
-    value with at least that probability, however good or bad the method and whatever the data. Gaps of another kind,
-    long outages say, are harder to fill than single cells, and that promise does not reach them.
+    value with at least that probability, however good or bad the method and whatever the data; somewhat more often,
+    since the hidden cells are seen again when gaps are filled. Gaps of another kind, long outages say, are harder to
+    fill than single cells, and that promise does not reach them.
 
     Errors are counted in the method's own deviations where it gives any, so that intervals are wider where it is less
     sure. A column with too few known cells shares the errors of all columns, counted in its standard deviations.
 
-    share: of the observed cells that are hidden to calibrate by. The fitted method never sees them in training, but
-        when it fills gaps they are there.
+    share: of the observed cells that are hidden to calibrate by.
     """
 
     imputer: Imputer

@@ -99,7 +99,7 @@ def _kth(errors: Floats, level: float) -> float:
     if place > len(errors):
         needed = math.ceil(level / (1 - level) - 1e-9)
         raise DataError(
-            f"an interval of {level:.0%} needs at least {needed} known cells to calibrate by, not {len(errors)}"
+            f"a {level:.0%} interval needs at least {needed} known cells to calibrate by, not {len(errors)}"
         )
     return float(errors[place - 1]) if place else 0.0
 
