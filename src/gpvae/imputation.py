@@ -98,9 +98,8 @@ def _kth(errors: Floats, level: float) -> float:
     place = math.ceil(level * (len(errors) + 1) - 1e-9)
     if place > len(errors):
         needed = math.ceil(level / (1 - level) - 1e-9)
-        raise DataError(
-            f"a {level:.0%} interval needs at least {needed} known cells to calibrate by, not {len(errors)}"
-        )
+        cells = f"at least {needed} known cells to calibrate by, not {len(errors)}"
+        raise DataError(f"a {level:.0%} interval needs {cells}")
     return float(errors[place - 1]) if place else 0.0
 
 

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -268,7 +268,7 @@ class RecordedUpdate(Update):
         if shape not in self.recorded:
             self.seen[shape] += 1
             if self.seen[shape] <= self.WARM_UPS:
-                with self._aside():
+                with _aside(self.stream):
                     super()._step(batch)
                 return
             self.recorded[shape] = self._record(batch)
@@ -290,13 +290,28 @@ class RecordedUpdate(Update):
             super()._step(inputs)
         return graph, inputs
 
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """On the stream that is recorded, as CUDA graphs want it."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
+
+@contextmanager
+def _aside(stream: torch.cuda.Stream) -> Iterator[None]:
+    """On the stream that is recorded, as CUDA graphs want it."""
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def repeat(step: Callable[[], None], count: int, device: torch.device) -> None:
+    """Do a step over and over; on CUDA recorded after the first few times, so it must not wait for the device."""
+    first = min(count, RecordedUpdate.WARM_UPS) if device.type == "cuda" else count
+    with _aside(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext():
+        for _ in range(first):
+            step()
+    if count > first:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
+        for _ in range(count - first):
+            graph.replay()
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from gpvae.batches import Batch, elapsed
 from gpvae.model import Loss
 from gpvae.schema import Schema
 from gpvae.trained import PointImputer
+from gpvae.training import repeat
 
 
 @dataclass(eq=False, repr=False)
@@ -256,12 +257,15 @@ class GruiGanNetwork(nn.Module):
         Series do not influence each other: the sum over them is minimised, and Adam works number by number.
         """
         noise = start.clone().requires_grad_()
-        optimizer = torch.optim.Adam([noise], lr=self.fill_rate)
+        optimizer = torch.optim.Adam([noise], lr=self.fill_rate, capturable=noise.is_cuda)
+
+        def step() -> None:
+            # With respect to the noise alone: the weights' gradients belong to training.
+            (noise.grad,) = torch.autograd.grad(self._misfit(batch, delta, noise).sum(), noise)
+            optimizer.step()
+
         with torch.enable_grad():
-            for _ in range(self.fill_steps):
-                # With respect to the noise alone: the weights' gradients belong to training.
-                (noise.grad,) = torch.autograd.grad(self._misfit(batch, delta, noise).sum(), noise)
-                optimizer.step()
+            repeat(step, self.fill_steps, noise.device)
         return noise.detach()
 
     def _misfit(self, batch: Batch, delta: Tensor, noise: Tensor) -> Tensor:
