@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "gpvae"
 # Each module may import only those above it in this list.
 ORDER = [
     "times",
+    "sources",
     "panel",
     "missingness",
     "metrics",
@@ -38,7 +39,7 @@ ORDER = [
     "demo",
     "cli",
 ]
-WITHOUT_TORCH = {"times", "panel", "missingness", "metrics", "scaling", "imputation", "files"}
+WITHOUT_TORCH = {"times", "sources", "panel", "missingness", "metrics", "scaling", "imputation", "files"}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__"))
 
 
