@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpvae import cli
+from gpvae import cli, methods
 
 Run = Callable[..., Result]
 
@@ -177,6 +177,15 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 19 samples, not 5"),
         ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
         ("impute good.csv -o out.csv --model m --epochs 3", "--model brings a method that is trained"),
+        ("impute good.csv -o out.csv --model m --method brits", "--model brings a method that is trained"),
+        ("impute good.csv -o out.csv --method linear --interval 0.5", "Linear gives single values, without intervals"),
+        ("impute good.csv -o out.csv --method linear --kind x=count", "linear takes all columns for real numbers"),
+        ("impute good.csv -o out.csv --method brits --preset physionet", "--preset is for gp-vae, not for brits"),
+        ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind"),
+        ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' is one of real, positive"),
+        ("impute good.csv -o out.csv --kind y=count", "kinds names a column 'y'"),
+        ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
+        ("evaluate good.csv --methods linear,magic", "--methods: 'magic' is not a valid Method; there are mean"),
         ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
         ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
@@ -280,3 +289,49 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(sensors: 
     assert subprocess.run(words, cwd=folder, capture_output=True, timeout=120).returncode == 0
     weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("model", "unbroken")]
     assert weights[0] == weights[1]
+
+
+def test_methods_are_those_of_the_library() -> None:
+    assert {method.value for method in cli.Method} == set(methods.NAMES)
+
+
+@pytest.mark.parametrize("method", ["linear", "gp", "brits"])
+def test_another_method_with_conformal_intervals(run: Run, sensors: Path, method: str) -> None:
+    settings = ("--id", "sensor", "--epochs", "2", "--device", "cpu")
+    result = run(
+        "impute", "sensors.csv", "--method", method, "--conformal", "--interval", "0.5", "-o", "a.csv", *settings
+    )
+    assert result.exit_code == 0, result.output
+    assert "with 50% intervals: a.csv" in result.output
+    plain = run("impute", "sensors.csv", "--method", method, "-o", "b.csv", *settings)
+    assert plain.exit_code == 0, plain.output
+    said = "gives single values, without intervals; --conformal puts some around them" in plain.output
+    assert said == (method != "gp")
+    assert len(cells(Path("b.csv"))[0]) == len(cells(Path("a.csv"))[0]) - (0 if method == "gp" else 4)
+
+
+def test_model_of_another_method(run: Run, sensors: Path) -> None:
+    settings = ("--id", "sensor", "--epochs", "2", "--device", "cpu")
+    assert run("fit", "sensors.csv", "--method", "brits", "--conformal", "-o", "model", *settings).exit_code == 0
+    result = run("impute", "sensors.csv", "--model", "model", "--interval", "0.5", "-o", "out.csv")
+    assert result.exit_code == 0, result.output
+    assert "with 50% intervals" in result.output
+
+
+def test_categories_are_filled_and_scored(run: Run) -> None:
+    lines = [
+        f"{i},{i % 7 if i % 5 else ''},{'' if i % 9 == 4 else 'day' if i % 7 < 4 else 'night'}" for i in range(120)
+    ]
+    Path("shift.csv").write_text("t,load,shift\n" + "\n".join(lines) + "\n")
+    kinds = ("--time", "t", "--kind", "load=count,shift=categorical", "--epochs", "3", "--device", "cpu")
+    result = run("impute", "shift.csv", "-o", "out.csv", *kinds)
+    assert result.exit_code == 0, result.output
+    header, *rows = cells(Path("out.csv"))
+    assert header == ["t", "load", "shift", "load_lower", "load_upper", "shift_probability"]
+    assert {row[2] for row in rows} == {"day", "night"}
+    assert all(row[1].isdigit() for row in rows)
+    assert all((row[5] != "") == (i % 9 == 4) for i, row in enumerate(rows))
+    scores = run("evaluate", "shift.csv", "--methods", "linear,gp-vae", *kinds)
+    assert scores.exit_code == 0, scores.output
+    assert "categories" in scores.output
+    assert scores.output.count("column 'shift' is not in the model") == 1

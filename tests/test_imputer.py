@@ -1,7 +1,6 @@
-"""The contract of an imputer, and what GPVAE adds to it."""
+"""What GPVAE adds to the contract of imputers."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,17 +9,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper
 from gpvae.distributions import Gaussian
 from gpvae.imputation import Draws
-from gpvae.judge import Judge
 from gpvae.kernels import Cauchy
 from gpvae.scaling import Scaling
-from gpvae.training import TrainingError
 
 Array = NDArray[Any]
 
@@ -31,34 +27,6 @@ def fresh(imputer: GPVAE) -> GPVAE:
 
 def missing(data: Array) -> Array:
     return np.isnan(data)
-
-
-def test_observed_values_come_back_bit_for_bit_and_the_rest_is_finite(tiny: GPVAE, waves: Array) -> None:
-    result = tiny.fit(waves).impute(waves, samples=40)
-    for filled in (result.mean, result.quantile(0.1), *result.samples[:3]):
-        assert filled.shape == waves.shape
-        assert np.isfinite(filled).all()
-        assert np.array_equal(filled[~missing(waves)], waves[~missing(waves)])
-    assert (result.std[~missing(waves)] == 0).all()
-    assert (result.std[missing(waves)] > 0).all()
-
-
-def test_the_same_seed_gives_the_same_result(tiny: GPVAE, waves: Array) -> None:
-    first, second = (fresh(tiny).fit(waves).impute(waves, samples=5, seed=3) for _ in range(2))
-    other = tiny.fit(waves).impute(waves, samples=5, seed=4)
-    assert np.array_equal(first.samples, second.samples)
-    assert not np.array_equal(first.samples, other.samples)
-    assert not np.array_equal(first.samples[0], first.samples[1])
-
-
-def test_neither_fit_nor_impute_touches_global_random_state(tiny: GPVAE, waves: Array) -> None:
-    torch.manual_seed(1)
-    np.random.seed(1)
-    expected = float(torch.rand(())), np.random.random()
-    torch.manual_seed(1)
-    np.random.seed(1)
-    tiny.fit(waves).impute(waves, samples=2)
-    assert (float(torch.rand(())), np.random.random()) == expected
 
 
 def test_summaries_agree_with_the_samples(tiny: GPVAE, waves: Array) -> None:
@@ -161,15 +129,6 @@ def test_unseen_series_of_other_lengths(tiny: GPVAE, waves: Array) -> None:
     assert [sample.shape for sample in result.samples] == [(3, 1, 3), (3, 7, 3), (3, 600, 3)]
 
 
-def test_result_for_a_series_does_not_depend_on_its_company(tiny: GPVAE, waves: Array) -> None:
-    """Padding and batching leave no trace: the means differ by no more than their Monte-Carlo error."""
-    tiny.fit(waves)
-    mixed = tiny.impute([waves[0], waves[1, :5], waves[2, :17]], samples=2000).mean
-    alone = [tiny.impute(part, samples=2000) for part in (waves[0], waves[1, :5], waves[2, :17])]
-    for together, single in zip(mixed, alone, strict=True):
-        assert (np.abs(together - single.mean) <= 6 * single.std * np.sqrt(2 / 2000)).all()
-
-
 def test_irregular_times_matter(tiny: GPVAE, waves: Array) -> None:
     times = np.cumsum(np.random.default_rng(0).uniform(0.5, 3, (12, 30)), axis=1)
     panel = Panel.from_array(waves, times=times)
@@ -202,20 +161,6 @@ def test_series_without_any_observation_comes_from_the_prior_with_wide_intervals
         assert result.std[3, :, column].mean() > result.std[..., column][seen[..., column]].mean()
 
 
-def test_nothing_missing(tiny: GPVAE, waves: Array) -> None:
-    whole = np.where(missing(waves), 0.5, waves)
-    result = tiny.fit(waves).impute(whole)
-    assert np.array_equal(result.mean, whole)
-    assert not result.std.any()
-    assert np.array_equal(result.quantile(0.5), whole)
-
-
-def test_series_of_length_one(tiny: GPVAE) -> None:
-    data = np.random.default_rng(0).normal(size=(30, 1, 2))
-    data[::3, 0, 0] = np.nan
-    assert np.isfinite(tiny.fit(data).impute(data, samples=2).mean).all()
-
-
 def test_column_that_was_never_observed_stays_missing_with_a_warning(tiny: GPVAE, waves: Array) -> None:
     waves[..., 1] = np.nan
     with pytest.warns(UserWarning, match="column 'x1' has no observed value: it stays missing"):
@@ -225,28 +170,6 @@ def test_column_that_was_never_observed_stays_missing_with_a_warning(tiny: GPVAE
     assert np.isnan(result.mean[..., 1]).all()
     assert np.isfinite(result.mean[..., [0, 2]]).all()
     assert np.isnan(result.interval(0.9)[0][..., 1]).all()
-
-
-def test_constant_column_is_filled_with_its_value(tiny: GPVAE, waves: Array) -> None:
-    waves[..., 1] = np.where(missing(waves[..., 1]), np.nan, 42.5)
-    with pytest.warns(UserWarning, match="column 'x1' is constant"):
-        result = tiny.fit(waves).impute(waves, samples=20)
-    assert (result.mean[..., 1] == 42.5).all()
-    assert not result.std[..., 1].any()
-
-
-def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(tiny: GPVAE, waves: Array) -> None:
-    tiny.fit(waves)
-    waves[..., 1] = np.nan
-    filled = tiny.impute(waves, samples=20).mean
-    assert np.isfinite(filled).all()
-    assert 450 < filled[..., 1].mean() < 550
-
-
-def test_scaling_is_undone(tiny: GPVAE, waves: Array) -> None:
-    result = tiny.fit(waves).impute(waves, samples=5)
-    scaled = fresh(tiny).fit(waves * 1000 + 7).impute(waves * 1000 + 7, samples=5)
-    np.testing.assert_allclose(scaled.mean, result.mean * 1000 + 7, rtol=1e-4)
 
 
 def test_scaling_of_large_numbers_keeps_their_digits(tiny: GPVAE, waves: Array) -> None:
@@ -424,27 +347,6 @@ def test_columns_too_large_to_scale_are_named(tiny: GPVAE, waves: Array) -> None
         tiny.fit(waves * [1e200, 1, 1])
 
 
-def test_interrupted_fit_goes_on(tiny: GPVAE, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = fresh(tiny).fit(waves).impute(waves, samples=2).samples
-    file, calls = tmp_path / "fit.checkpoint", 0
-    original = Judge.score
-
-    def interrupted(self: Judge) -> float:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            signal.raise_signal(signal.SIGINT)
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Judge, "score", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            fresh(tiny).fit(waves, checkpoint=file)
-    assert np.array_equal(fresh(tiny).fit(waves, checkpoint=file).impute(waves, samples=2).samples, expected)
-    with pytest.raises(TrainingError, match="belongs to a run on other data or settings"):
-        fresh(tiny).fit(waves[:5], checkpoint=file)
-
-
 def test_scaling_ignores_rounding_noise_in_a_constant_column() -> None:
     panel = Panel.from_array(np.array([[0.1 + 0.2, 1.0], [0.3, 2.0]]))
     assert (Scaling.of(panel, standardise=True).scale > 0).tolist() == [False, True]
@@ -459,20 +361,9 @@ def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array
         result.interval(0.9)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [{"epochs": 0}, {"batch_size": 0}, {"window": 1}, {"learning_rate": -1.0}, {"validation": 1.5}, {"warm_up": 2.0}],
-    ids=str,
-)
-def test_settings_that_make_no_sense(setting: dict[str, Any], tiny: GPVAE, waves: Array) -> None:
-    (name,) = setting
-    with pytest.raises(ValueError, match=f"{name}=.* makes no sense: it is "):
-        tiny.set_params(**setting).fit(waves)
-
-
-def test_no_observed_value_at_all(tiny: GPVAE) -> None:
-    with pytest.raises(DataError, match="no observed value at all"):
-        tiny.fit(np.full((2, 5, 3), np.nan))
+def test_warm_up_that_makes_no_sense(tiny: GPVAE, waves: Array) -> None:
+    with pytest.raises(ValueError, match="warm_up=2 makes no sense: it is between 0 and 1"):
+        tiny.set_params(warm_up=2).fit(waves)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 19, 100])

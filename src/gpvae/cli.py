@@ -50,6 +50,9 @@ class Method(StrEnum):
     grui_gan = "grui-gan"
 
 
+WITH_KINDS = (Method.vae, Method.hi_vae, Method.gp_vae)
+
+
 class Preset(StrEnum):
     healing_mnist = "healing-mnist"
     sprites = "sprites"
@@ -154,7 +157,7 @@ def impute(
         if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
-        kinds = _kinds(kind)
+        kinds = _kinds(kind, method)
         categories = tuple(trained.schema_.labels) if trained else _categories(kinds)
         if trained:
             id, time = id or trained.schema_.id, time or trained.schema_.time
@@ -200,7 +203,7 @@ def fit(
         from gpvae.imputer import require_model_folder
 
         require_model_folder(output, overwrite=force)
-        kinds = _kinds(kind)
+        kinds = _kinds(kind, method)
         _, panel = _read(data, id, time, columns, _categories(kinds))
         imputer = _fit(_new(method, epochs, preset, device, seed, kinds, conformal), panel, output, logs)
         imputer.save(output, overwrite=force)
@@ -277,12 +280,19 @@ def _one_line_errors() -> Iterator[None]:
         from gpvae.training import TrainingError
 
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _note(str(message))
+        told: set[str] = set()  # several methods may have the same to say
+        warnings.showwarning = lambda message, *_, **__: _note_once(str(message), told)
         try:
             yield
         except (ValueError, TrainingError, OSError) as error:
             complaints.print(f"Error: {error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
+
+
+def _note_once(message: str, told: set[str]) -> None:
+    if message not in told:
+        told.add(message)
+        _note(message)
 
 
 def _note(message: str) -> None:
@@ -330,13 +340,12 @@ def _new(
     from gpvae import Conformal, DataError, paper
     from gpvae.methods import method as new
 
-    latent = method in (Method.gp_vae, Method.vae, Method.hi_vae)
     if preset and method != Method.gp_vae:
         raise DataError(f"--preset is for gp-vae, not for {method}")
     settings: dict[str, Any] = {"device": device.value, "seed": seed, "verbose": True}
     settings |= paper.PRESETS[preset] if preset else {}
     settings |= {"epochs": epochs} if epochs else {}
-    settings |= {"kinds": kinds} if kinds and latent else {}
+    settings |= {"kinds": kinds} if kinds and method in WITH_KINDS else {}
     imputer = new(method, **settings)
     return Conformal(imputer, seed=seed) if conformal else imputer
 
@@ -350,14 +359,16 @@ def _methods(names: str) -> list[Method]:
         raise DataError(f"--methods: {error}; there are {', '.join(Method)}") from None
 
 
-def _kinds(entries: list[str] | None) -> "dict[str, Any] | None":
+def _kinds(entries: list[str] | None, method: Method | None = None) -> "dict[str, Any] | None":
     """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}"""
+    from gpvae import DataError
+
     kinds: dict[str, Any] = {}
+    if entries and method and method not in WITH_KINDS:
+        raise DataError(f"{method} takes all columns for real numbers; --kind is for {', '.join(WITH_KINDS)}")
     for entry in ",".join(entries or []).split(",") if entries else []:
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
         if not equals or not name or not kind:
-            from gpvae import DataError
-
             raise DataError(f"--kind: {entry!r} is not NAME=kind")
         kinds[name] = [level.strip() for level in kind.split("<")] if "<" in kind else kind
     return kinds or None
