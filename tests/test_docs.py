@@ -1,4 +1,4 @@
-"""What the README says, done: every Python block in order, every command, with short training."""
+"""What the README and the pages say, done: every Python block in order, every command, with short training."""
 
 import re
 import shlex
@@ -7,22 +7,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import gpvae.imputer
+import gpvae.trained
 from gpvae import cli
 
 README = Path(__file__).parents[1] / "README.md"
+METHODS = README.parent / "docs" / "methods.md"
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and defaults that train for an instant."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpvae.imputer, "STEPS_AT_LEAST", 1)
-    monkeypatch.setattr(gpvae.imputer, "EPOCHS_AT_LEAST", 1)
+    monkeypatch.setattr(gpvae.trained, "STEPS_AT_LEAST", 1)
+    monkeypatch.setattr(gpvae.trained, "EPOCHS_AT_LEAST", 1)
     return tmp_path
 
 
@@ -33,36 +35,41 @@ def run(command: str) -> None:
     assert result.exit_code == 0, f"{command}: {result.output}"
 
 
-def test_commands_of_the_readme(quick: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [(README, {"filled.csv", "again.csv", "model"}), (METHODS, {"brits.csv"})],
+    ids=lambda each: each.stem if isinstance(each, Path) else "",
+)
+def test_commands(quick: Path, page: Path, written: set[str]) -> None:
     run("gpvae demo")
-    commands = [line for block in blocks("console") for line in block.splitlines() if line]
-    assert len(commands) >= 4
-    for command in commands:
+    for command in [line for block in blocks(page, "console") for line in block.splitlines() if line]:
         run(command)
-    assert {path.name for path in quick.iterdir()} == {"demo", "filled.csv", "again.csv", "model"}
+    assert {path.name for path in quick.iterdir()} == {"demo", *written}
 
 
 @pytest.mark.usefixtures("quick")
-def test_python_of_the_readme() -> None:
+@pytest.mark.parametrize(("page", "last"), [(README, "again"), (METHODS, "filled")], ids=["README", "methods"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_python(page: Path, last: str) -> None:
     run("gpvae demo")
-    snippets = blocks("python")
-    assert len(snippets) >= 4
     names: dict[str, object] = {}
-    for snippet in snippets:
-        exec(
-            compile(snippet.replace("epochs=100", "epochs=1"), "README.md", "exec"), names
-        )  # later ones build on earlier
-    assert "again" in names
+    for snippet in blocks(page, "python"):  # later ones build on earlier
+        exec(compile(snippet.replace("epochs=100", "epochs=1"), page.name, "exec"), names)
+    assert last in names
+
+
+def test_no_page_with_code_goes_untried() -> None:
+    tried = {README, METHODS}
+    assert {page for page in PAGES if blocks(page, "python") or blocks(page, "console")} == tried
 
 
 def test_make_targets_of_the_readme_exist() -> None:
     makefile = (README.parent / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", "\n".join(blocks("bash")), flags=re.MULTILINE):
+    for target in re.findall(r"^make (\w+)", "\n".join(blocks(README, "bash")), flags=re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-def test_files_that_the_readme_links_to_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
-    assert links
-    for link in links:
-        assert (README.parent / link).exists(), link
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_that_a_page_links_to_exist(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
