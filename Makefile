@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench speed clean
+.PHONY: demo test lint bench speed methods clean
 
 demo: $(READY)
 	$(BIN)/gpvae demo --force
@@ -27,6 +27,12 @@ speed: $(READY)
 	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
 	$(BIN)/python benchmarks/lengths.py --device $(DEVICE)
 	$(BIN)/python benchmarks/lengths.py --plot
+	$(BIN)/python benchmarks/brits.py --device $(DEVICE)
+
+# Every method on PhysioNet, from the folder that GPVAE_DATA names; with DEVICE=cuda in a quarter of an hour.
+methods: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/comparisons.py --device $(DEVICE)
 
 clean:
 	rm -rf .venv demo dist
