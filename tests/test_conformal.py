@@ -59,10 +59,15 @@ def test_coverage_of_a_method_with_deviations_of_its_own() -> None:
 
 
 def test_an_interval_reaches_to_the_kth_smallest_error() -> None:
-    margins = Margins(np.array([10.0, 0.0]), np.array([2.0, 1.0]), np.array([0, 1]), (np.arange(1.0, 10), np.ones(9)))
+    centre, unit, floor = np.array([10.0, 0.0, 3.0]), np.array([2.0, 1.0, 5.0]), np.array([-np.inf, -np.inf, 0.0])
+    own = np.arange(1.0, 10), np.ones(9), np.ones(3)
+    margins = Margins(centre, unit, floor, np.array([0, 1, 2]), own, together=np.arange(1.0, 16))
     lower, middle, upper = margins.quantiles([0.05, 0.5, 0.95])
-    assert (lower.tolist(), middle.tolist(), upper.tolist()) == ([-8, -1], [10, 0], [28, 1])
-    with pytest.raises(DataError, match="a 95% interval needs at least 19 known cells to calibrate by, not 9"):
+    assert lower.tolist() == [-8, -1, 0]  # the third has too few errors of its own for 90 %, and ends at its floor
+    assert middle.tolist() == [10, 0, 3]
+    assert upper.tolist() == [28, 1, 3 + 5 * 15]
+    assert margins.quantiles([0.75])[0].tolist() == [20, 1, 8]
+    with pytest.raises(DataError, match="a 95 % interval needs at least 19 known cells to calibrate by, not 15"):
         margins.quantiles([0.025])
 
 
@@ -71,9 +76,39 @@ def test_a_column_with_few_known_cells_shares_the_errors_of_all() -> None:
     data = rng.normal(size=(20, 50, 2)) * [1, 1000]
     data[..., 1][rng.random((20, 50)) < 0.9] = np.nan
     fitted = Conformal(Linear()).fit(data)
-    assert len(fitted.errors_[0]) < len(fitted.errors_[1]) == round(0.1 * (~np.isnan(data)).sum())
-    lower, upper = fitted.impute(data).interval(0.9)
+    assert len(fitted.errors_[1]) < 19 < len(fitted.errors_[0])
+    lower, upper = fitted.impute(data).interval(0.95)
     assert 1000 < np.median((upper - lower)[np.isnan(data)]) < 8000
+
+
+def test_the_last_values_of_a_column_are_not_hidden() -> None:
+    data = np.random.default_rng(0).normal(size=(60, 2))
+    data[2:, 1] = np.nan
+    for seed in range(20):
+        filled = Conformal(Linear(), seed=seed).fit(data).impute(data)
+        assert np.isfinite(filled.mean).all()
+
+
+def test_positive_columns_stay_positive_and_values_are_checked_by_the_method() -> None:
+    rng = np.random.default_rng(0)
+    data = np.where(rng.random((20, 40, 1)) < 0.2, np.nan, rng.lognormal(0, 2, (20, 40, 1)))
+    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,))
+    lower, _ = (
+        Conformal(GPVAE(model, kinds={"x0": "positive"}, epochs=3, device="cpu")).fit(data).impute(data).interval()
+    )
+    assert (lower >= 0).all()
+    bits = np.where(np.isnan(data), np.nan, data > 1)
+    black_and_white = ModelConfig(latent_dim=3, likelihood="bernoulli", decoder_widths=(16,))
+    fitted = Conformal(GPVAE(black_and_white, epochs=1, device="cpu")).fit(bits)
+    with pytest.raises(DataError, match="needs values between 0 and 1"):
+        fitted.impute(bits * 7)
+
+
+def test_counts_are_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpvae.trained.train", None)
+    data = np.random.default_rng(0).poisson(3, (40, 2)).astype(float)
+    with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
+        Conformal(GPVAE(kinds={"x0": "count"}, device="cpu")).fit(data)
 
 
 def test_too_little_to_calibrate_by() -> None:

@@ -39,7 +39,6 @@ from gpvae.training import TrainingError
 Array = NDArray[Any]
 SMALL = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
 BRIEF: dict[str, Any] = {"epochs": 4, "patience": 9, "device": "cpu"}
-KINDS = {"x0": "positive", "x1": "count", "x2": "binary"}
 
 
 def small(config: ModelConfig) -> ModelConfig:
@@ -54,12 +53,15 @@ IMPUTERS: dict[str, Callable[[], Imputer]] = {
     "vae": lambda: GPVAE(small(VAE), **BRIEF),
     "hi-vae": lambda: GPVAE(small(HI_VAE), **BRIEF),
     "gp-vae": lambda: GPVAE(small(ModelConfig()), **BRIEF),
+    "gp-vae, positive": lambda: GPVAE(small(ModelConfig()), kinds={"x1": "positive"}, **BRIEF),
     "brits": lambda: BRITS(hidden=8, **BRIEF),
     "grui-gan": lambda: GRUIGAN(hidden=8, noise_dim=8, fill_steps=5, **BRIEF),
     "conformal linear": lambda: Conformal(Linear()),
+    "conformal gp": lambda: Conformal(GP(window=16, **BRIEF)),
     "conformal brits": lambda: Conformal(BRITS(hidden=8, **BRIEF)),
     "conformal gp-vae": lambda: Conformal(GPVAE(small(ModelConfig()), **BRIEF)),
 }
+PLAIN = [name for name in IMPUTERS if "positive" not in name]  # which take any numbers, in columns of any name
 TRAINED = [name for name, make in IMPUTERS.items() if isinstance(make(), Trained)]
 
 
@@ -86,6 +88,9 @@ def test_every_method_is_here() -> None:
     for name in methods.NAMES:
         made = methods.method(name, epochs=3, device="cpu")
         assert type(made) is type(IMPUTERS[name]())
+    assert cast(Forward, methods.method("forward", before="first", epochs=3)).before == "first"
+    with pytest.raises(TypeError, match="takes no arguments"):
+        methods.method("mean", colour="red")
     with pytest.raises(ValueError, match="there is no method 'magic'; there are mean, forward"):
         methods.method("magic")
 
@@ -214,8 +219,9 @@ def test_constant_column_is_filled_with_its_value(imputer: Imputer, waves: Array
     with pytest.warns(UserWarning, match="column 'x1' is constant"):
         result = imputer.fit(waves).impute(waves, samples=20)
     np.testing.assert_allclose(result.mean[..., 1], 42.5)
-    if imputer.gives_distributions:
-        assert not result.std[..., 1].any()
+    if has_intervals(imputer):
+        lower, upper = result.interval(0.8)
+        np.testing.assert_allclose([lower[..., 1], upper[..., 1]], 42.5)
 
 
 def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(imputer: Imputer, waves: Array) -> None:
@@ -226,13 +232,17 @@ def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(imputer
     assert 450 < filled[..., 1].mean() < 550
 
 
-def test_scaling_is_undone(imputer: Imputer, waves: Array) -> None:
+@pytest.mark.parametrize("name", PLAIN)
+def test_scaling_is_undone(name: str, waves: Array) -> None:
+    imputer = IMPUTERS[name]()
     result = imputer.fit(waves).impute(waves, samples=5)
     scaled = fresh(imputer).fit(waves * 1000 + 7).impute(waves * 1000 + 7, samples=5)
     np.testing.assert_allclose(scaled.mean, result.mean * 1000 + 7, rtol=1e-3)
 
 
-def test_series_of_length_one(imputer: Imputer) -> None:
+@pytest.mark.parametrize("name", PLAIN)
+def test_series_of_length_one(name: str) -> None:
+    imputer = IMPUTERS[name]()
     data = np.random.default_rng(0).normal(size=(60, 1, 2))
     data[::3, 0, 0] = np.nan
     assert np.isfinite(imputer.fit(data).impute(data, samples=2).mean).all()
@@ -243,7 +253,9 @@ def test_no_observed_value_at_all(imputer: Imputer) -> None:
         imputer.fit(np.full((2, 5, 3), np.nan))
 
 
-def test_frames_go_out_as_they_came(imputer: Imputer, waves: Array) -> None:
+@pytest.mark.parametrize("name", PLAIN)
+def test_frames_go_out_as_they_came(name: str, waves: Array) -> None:
+    imputer = IMPUTERS[name]()
     frame = pd.DataFrame(waves.reshape(-1, 3), columns=["a", "b", "c"]).assign(who=np.repeat(range(12), 30), note="x")
     imputer.fit(Panel.from_frame(frame, id="who"))
     for kind in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
@@ -331,6 +343,24 @@ def test_interrupted_fit_goes_on(
         fresh(trained).fit(waves[:5], checkpoint=file)
 
 
+def test_conformal_fit_goes_on_too(waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, file, calls = IMPUTERS["conformal brits"], tmp_path / "fit.checkpoint", 0
+    expected, original = make().fit(waves).impute(waves).interval(0.8)[0], BRITS._score
+
+    def interrupted(self: BRITS, *args: Any) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BRITS, "_score", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make().fit(waves, checkpoint=file)
+    assert np.array_equal(make().fit(waves, checkpoint=file).impute(waves).interval(0.8)[0], expected)
+
+
 @pytest.mark.parametrize(
     "setting",
     [{"epochs": 0}, {"batch_size": 0}, {"window": 1}, {"learning_rate": -1.0}, {"validation": 1.5}, {"patience": 0}],
@@ -340,3 +370,16 @@ def test_settings_that_make_no_sense(setting: dict[str, Any], trained: Trained, 
     (name,) = setting
     with pytest.raises(ValueError, match=f"{name}=.* makes no sense: it is "):
         trained.set_params(**setting).fit(waves)
+
+
+def test_other_settings_that_make_no_sense(waves: Array) -> None:
+    for before in ("last", None, np.nan, np.inf, True):
+        with pytest.raises(ValueError, match=r"before=.* makes no sense"):
+            Forward(before).fit(waves)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"kernel='rbf' makes no sense: it is one of gpvae.kernels"):
+        GP(kernel="rbf", device="cpu").fit(waves)  # type: ignore[arg-type]
+
+
+def test_seeds_of_numpy(trained: Trained, waves: Array, tmp_path: Path) -> None:
+    trained.set_params(seed=np.int64(3), epochs=1).fit(waves, checkpoint=tmp_path / "run").save(tmp_path / "model")
+    assert load(tmp_path / "model", device="cpu").get_params()["seed"] == 3

@@ -11,8 +11,8 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
-from gpvae.baselines.gp import ChannelGP, _NegativeLogDensity, in_windows
-from gpvae.batches import Batch, Batches, Cut, Piece, Rows
+from gpvae.baselines.gp import ChannelGP, _NegativeLogDensity
+from gpvae.batches import Batch, Batches, Cut, Piece, Rows, in_windows
 from gpvae.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
 from gpvae.panel import Panel
 from gpvae.training import TrainingConfig, epoch_generator, fabric_for, train

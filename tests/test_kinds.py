@@ -1,5 +1,6 @@
 """Columns that are not real numbers: their likelihoods, and that what comes out is of the kind that went in."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,29 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Generator, Tensor
 
-from gpvae import GPVAE, Conformal, DataError, Linear, ModelConfig, Panel, load, read
-from gpvae.distributions import Bernoulli, Categorical, Gaussian, Likelihood, Ordinal, PerColumn, Poisson
+from gpvae import GPVAE, VAE, Conformal, DataError, Linear, ModelConfig, Panel, load, missingness, read
+from gpvae.distributions import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    Ordinal,
+    PerColumn,
+    Poisson,
+    likelihood_for,
+)
+from gpvae.evaluation import evaluate
 from gpvae.files import read_table
+from gpvae.imputation import Draws
+from gpvae.model import LatentModel
 from gpvae.scaling import Scaling
 
 LIKELIHOODS: dict[str, tuple[Likelihood, list[int]]] = {  # with the levels of each feature; for counts, enough of them
     "binary": (Bernoulli(3), [2, 2, 2]),
     "count": (Poisson([0.5, 3.0]), [60, 60]),
-    "ordinal": (Ordinal([2, 5, 3]), [2, 5, 3]),
-    "categorical": (Categorical([4, 2]), [4, 2]),
+    "ordinal": (Ordinal(3, 5), [5, 5, 5]),
+    "two in order": (Ordinal(2, 2), [2, 2]),
+    "categorical": (Categorical(2, 4), [4, 4]),
 }
 
 
@@ -91,17 +105,41 @@ def test_poisson_is_scipys() -> None:
     assert likelihood.rate(torch.zeros(2).double()).tolist() == pytest.approx([0.5, 3.0], rel=1e-4)
 
 
+@pytest.mark.parametrize("count", [0, 3, 10**5, 10**7])
+def test_poisson_of_large_counts_in_single_precision(count: int) -> None:
+    likelihood = Poisson([max(count, 1.0)])
+    z = torch.linspace(-0.001, 0.001, 5).unsqueeze(-1)
+    found = likelihood.log_prob(z, torch.full((5, 1), float(count)))
+    expected = stats.poisson.logpmf(count, likelihood.rate(z).double().numpy())
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4)
+
+
+def test_many_columns_of_classes_are_cheap() -> None:
+    """A column with many levels does not make the others wide: groups of one size go together."""
+    kinds, levels = ["categorical"] * 30 + ["ordinal"] * 3, [3] * 29 + [90] + [4, 4, 5]
+    likelihood = likelihood_for(kinds, levels, None)
+    assert likelihood.outputs == 29 * 3 + 90 + 3
+    assert sorted(len(group) for _, group in likelihood.groups()) == [1, 1, 2, 29]
+    z = torch.randn((4, likelihood.outputs), generator=Generator().manual_seed(0))
+    drawn = likelihood.sample(z, Generator().manual_seed(1))
+    assert (drawn.max(0).values < torch.tensor(levels)).all()
+    model = LatentModel(
+        ModelConfig(latent_dim=2, decoder_widths=(4,), encoder_filters=4, encoder_widths=(4,)), 33, kinds, levels
+    )
+    assert model.widest >= sum(levels)
+
+
 def test_what_the_encoder_sees() -> None:
     observed = torch.tensor([[True, True], [True, False]])
-    likelihood = Categorical([3, 2])
+    likelihood = Categorical(2, 3)
     seen = likelihood.seen(torch.tensor([[2.0, 1.0], [0.0, 0.0]]), observed)
-    assert seen.tolist() == [[0, 0, 1, 0, 1], [1, 0, 0, 0, 0]]
-    ordinal = Ordinal([3, 2]).seen(torch.tensor([[2.0, 1.0], [1.0, 0.0]]), observed)
-    assert ordinal.tolist() == [[1, 1], [0, 0]]
+    assert seen.tolist() == [[0, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 0]]
+    ordinal = Ordinal(2, 3).seen(torch.tensor([[2.0, 1.0], [1.0, 0.0]]), observed)
+    assert ordinal.tolist() == [[1, 0], [0, 0]]
 
 
 def test_columns_are_told_apart() -> None:
-    parts: list[tuple[Likelihood, list[int]]] = [(Gaussian(2), [3, 0]), (Categorical([3]), [1]), (Poisson([2.0]), [2])]
+    parts: list[tuple[Likelihood, list[int]]] = [(Gaussian(2), [3, 0]), (Categorical(1, 3), [1]), (Poisson([2.0]), [2])]
     mixed = PerColumn(parts, 4)
     assert (mixed.outputs, mixed.inputs) == (6, 6)
     z = torch.randn((5, 6), generator=Generator().manual_seed(0))
@@ -247,11 +285,12 @@ def test_probability_of_the_truth(fitted: GPVAE) -> None:
     holey, _ = with_gaps(truth)
     panel = Panel.from_frame(holey, categories=["alarm", "unit", "grade"])
     whole = Panel.from_frame(truth, categories=["alarm", "unit", "grade"]).relabelled(panel.labels)
-    whole = whole.relabelled(fitted.schema_.labels)
+    assert panel.labels["grade"] == ("high", "low", "mid")
     density = fitted.log_likelihood(panel, whole.values)
     assert np.array_equal(np.isnan(density), panel.observed)
     assert (density[:, 1:5][~panel.observed[:, 1:5]] <= 0).all()
     assert np.nanmean(density[:, 3]) > np.log(1 / 3)
+    assert np.nanmean(density[:, 4]) > np.log(1 / 3)
     scale = fitted.schema_.scaling.scale[0]
     assert np.nanmean(density[:, 0]) > -np.nanmean(np.log(truth["dose"])) - np.log(scale) - 1.5
 
@@ -279,7 +318,11 @@ def test_level_that_does_not_occur_in_new_data(fitted: GPVAE) -> None:
     ("change", "message"),
     [
         ({"dose": 0.0}, r"column 'dose' is positive, so it holds numbers above 0, not 0 \(row 8\)"),
-        ({"visits": 1.5}, r"column 'visits' is count, so it holds whole numbers from 0 on, not 1.5 \(row 8\)"),
+        (
+            {"visits": 1.5},
+            r"column 'visits' is count, so it holds whole numbers from 0 to 16,777,216, not 1.5 \(row 8\)",
+        ),
+        ({"visits": 1e8}, r"column 'visits' is count, so it holds whole numbers from 0 to 16,777,216, not 1e\+08"),
         ({"unit": "brain"}, r"column 'unit' holds 'brain' \(row 8\), which is none of heart, lung, skin"),
     ],
 )
@@ -302,6 +345,9 @@ def test_values_that_do_not_suit_their_column(change: dict[str, Any], message: s
         ({"visits": "binary"}, "column 'visits' is not binary: it has .* different values"),
         ({"heat": "categorical"}, "column 'heat' has .* different values: too many to be categorical"),
         ({"visits": [3, 1, 2]}, "column 'visits' holds numbers, which have an order of their own"),
+        ({"grade": "ordinal"}, "column 'grade' is text, whose order has to be told"),
+        ({"grade": ["low", "low", "high"]}, "the levels of column 'grade' are at least two, and different"),
+        ({"visits": [0, 1, 2, 3]}, "column 'visits' is ordinal, so it holds one of 0, 1, 2, 3, not "),
         ({"grade": ["low", "high"]}, "column 'grade' holds 'mid' .* which is none of low, high"),
     ],
     ids=str,
@@ -348,3 +394,163 @@ def test_text_in_a_file(tmp_path: Path, fitted: GPVAE) -> None:
     for old, new in zip(before[1:], after[1:], strict=True):
         for cell, filled in zip(old.split(","), new.split(","), strict=False):
             assert (filled not in ("", "NA")) if cell == "NA" else cell == filled
+
+
+def cells_of(result: Any, name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Filled values, deviations and draws of a column's missing cells."""
+    j = result.panel.columns.index(name)
+    missing = ~result.panel.observed[:, j]
+    return result.mean_rows[missing, j], result.std_rows[missing, j], result.samples[:, missing, j]
+
+
+def test_moments_and_quantiles_are_those_of_the_draws(fitted: GPVAE) -> None:
+    result = fitted.impute(with_gaps(ward())[0], samples=4000)
+    mean, std, draws = cells_of(result, "dose")
+    assert (np.abs(draws.mean(0) - mean) < 6 * std / np.sqrt(4000)).all()
+    np.testing.assert_allclose(draws.std(0), std, rtol=0.25)
+    mean, std, draws = cells_of(result, "visits")
+    assert np.array_equal(mean, np.sort(draws, axis=0)[1999])
+    np.testing.assert_allclose(draws.std(0), std, rtol=0.15)
+    lower, upper = (rows[:, 1][~result.panel.observed[:, 1]] for rows in result.interval_rows(0.8))
+    assert (((lower <= draws) & (draws <= upper)).mean(0) >= 0.8 - 1e-9).all()
+    for name in ("unit", "grade", "alarm"):
+        assert np.isnan(cells_of(result, name)[1]).all()
+    _, _, draws = cells_of(result, "unit")
+    shares = np.stack([(draws == level).mean(0) for level in range(3)])
+    assert np.array_equal(cells_of(result, "unit")[0], shares.argmax(0))
+    missing = ~result.panel.observed[:, 3]
+    np.testing.assert_allclose(result.probability[missing, 3], shares.max(0))
+
+
+def test_quantiles_of_whole_numbers_lie_outside() -> None:
+    """Of the draws 1…9, the quantile 0.05 lies before the first, 0.15 between the first and second: the first."""
+    scaling = Scaling(np.zeros(1), np.ones(1), ("count",), ((),))
+    draws = Draws(np.arange(1, 10, dtype=np.float32)[None], np.zeros(1, dtype=np.int64), scaling)
+    assert draws.quantiles([0.15, 0.2, 0.5, 0.8, 0.85]).ravel().tolist() == [1, 2, 5, 8, 9]
+
+
+def test_numbers_as_classes_have_deviations_in_their_own_units() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.choice([10.0, 20.0, 300.0], size=(200, 1))
+    data[::4] = np.nan
+    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    result = GPVAE(model, kinds={"x0": [10, 20, 100, 300]}, epochs=2, device="cpu").fit(data).impute(data, samples=500)
+    assert result.draws is not None
+    assert result.draws.scaling.levels == ((10, 20, 100, 300),)
+    missing = np.isnan(data)
+    np.testing.assert_allclose(result.std[missing], result.samples[:, missing].std(0), rtol=1e-6)
+    assert (result.std[missing] > 20).all()
+
+
+def test_counts_start_from_what_is_typical() -> None:
+    data = np.random.default_rng(0).poisson([3, 2000], size=(300, 2)).astype(float)
+    data[::5] = np.nan
+    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    fitted = GPVAE(model, kinds={"x0": "count", "x1": "count"}, epochs=1, device="cpu").fit(data)
+    likelihood = fitted.model_.likelihood
+    assert isinstance(likelihood, PerColumn)
+    poisson = likelihood.parts[0]
+    assert isinstance(poisson, Poisson)
+    np.testing.assert_allclose(poisson.typical.numpy(), [3, 2000], rtol=0.1)
+    assert np.abs(fitted.impute(data).mean[::5, 1] - 2000).mean() < 500
+
+
+def test_noise_of_real_columns_is_set_beside_other_kinds() -> None:
+    """Nine in ten: the interval of a real column is calibrated though another holds counts."""
+    rng = np.random.default_rng(0)
+    data = np.stack([rng.standard_t(3, 4000) * 5, rng.poisson(3, 4000)], axis=1)
+    holey = np.where(rng.random(data.shape) < 0.2, np.nan, data)
+    model = ModelConfig(latent_dim=2, encoder_filters=8, encoder_widths=(8,), decoder_widths=(8,))
+    lower, upper = GPVAE(model, kinds={"x1": "count"}, epochs=4, device="cpu").fit(holey).impute(holey).interval(0.9)
+    inside = ((lower <= data) & (data <= upper))[:, 0]
+    assert 0.87 < inside[np.isnan(holey[:, 0])].mean() < 0.93
+
+
+def test_categories_are_scored_whatever_the_order_of_their_labels() -> None:
+    """Against what `to_frame` says; `grade` is ordered by its user, and sorted in the panel."""
+    truth = ward()
+    panel = Panel.from_frame(truth, categories=["unit", "grade"])
+    cells = missingness.random(panel, 0.2, 0)
+    model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_window=9, encoder_widths=(32,), decoder_widths=(32,))
+    kinds = {"grade": ["low", "mid", "high"], "unit": "categorical"}
+    methods = {"gp-vae": GPVAE(model, kinds=kinds, epochs=60, learning_rate=5e-3, device="cpu"), "linear": Linear()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = evaluate(panel, cells, methods)
+    ours, linear = result.scores
+    filled = result.imputations["gp-vae"].to_frame()
+    right = [
+        filled[name][cells[:, j]] == truth[name][cells[:, j]] for j, name in enumerate(panel.columns) if name in kinds
+    ]
+    assert ours.accuracy == pytest.approx(np.concatenate(right).mean())
+    assert right.mean() > 0.6
+    assert linear.accuracy is None
+    dose, visits, heat = (panel.columns.index(name) for name in ("dose", "visits", "heat"))
+    errors = [
+        np.abs(result.imputations["linear"].mean_rows[:, j] - panel.values[:, j])[cells[:, j]]
+        / np.nanstd(np.where(cells, np.nan, panel.values)[:, j])
+        for j in (dose, visits, heat)
+    ]
+    assert linear.mae == pytest.approx(np.concatenate(errors).mean())
+
+
+def test_plain_vae_does_not_take_missing_classes_for_the_first() -> None:
+    data = ward().drop(columns=["dose", "visits", "alarm", "grade"])
+    data.loc[np.random.default_rng(0).random(300) < 0.6, "unit"] = None
+    small = ModelConfig.from_plain(VAE.to_plain() | {"latent_dim": 4, "decoder_widths": (32,), "encoder_filters": 32})
+    fitted = GPVAE(small, kinds={"unit": "categorical"}, epochs=150, learning_rate=5e-3, device="cpu").fit(data)
+    filled = fitted.impute(data).to_frame()
+    assert (filled["unit"] == ward()["unit"])[data["unit"].isna()].mean() > 0.55
+
+
+def test_text_that_comes_as_numbers_or_not_at_all(fitted: GPVAE) -> None:
+    numbers = with_gaps(ward())[0].assign(unit=1.0)
+    with pytest.raises(DataError, match=r"column 'unit' holds numbers where text is known \('heart', …\)"):
+        fitted.impute(numbers)
+    for nothing in (np.nan, None):
+        filled = fitted.impute(numbers.assign(unit=nothing), samples=5).to_frame()
+        assert set(filled["unit"]) <= {"heart", "lung", "skin"}
+
+
+def test_booleans_beside_nothing_and_other_things() -> None:
+    frame = pd.DataFrame({"x": np.arange(40.0), "b": [True, None, False, True] * 10})
+    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    filled = GPVAE(model, kinds={"b": "binary"}, epochs=1, device="cpu").fit(frame).impute(frame, samples=5).to_frame()
+    assert set(filled["b"]) == {True, False}
+    for odd in ([1, "a"] * 20, [pd.Timestamp("2020-01-01"), None] * 20):
+        with pytest.raises(
+            DataError, match=r"column 'b' (cannot hold categories|holds neither numbers nor categories)"
+        ):
+            GPVAE(kinds={"b": "categorical"}, device="cpu").fit(frame.assign(b=pd.Categorical(odd)))
+
+
+def test_columns_whose_names_are_numbers(tmp_path: Path) -> None:
+    frame = pd.DataFrame({0: np.arange(40.0), 1: ["a", None, "b", "a"] * 10})
+    fitted = GPVAE(ModelConfig(latent_dim=2), kinds={1: "categorical"}, epochs=1, device="cpu").fit(frame)  # type: ignore
+    fitted.save(tmp_path / "model")
+    again = load(tmp_path / "model", device="cpu")
+    assert again.impute(frame, samples=5).to_frame().equals(fitted.impute(frame, samples=5).to_frame())
+
+
+def test_truth_that_cannot_be_has_no_density(fitted: GPVAE) -> None:
+    holey, _ = with_gaps(ward())
+    panel = Panel.from_frame(holey, categories=["alarm", "unit", "grade"])
+    truth = np.where(panel.observed, panel.values, 0.0)
+    density = fitted.log_likelihood(panel, truth, samples=5)
+    assert (density[~panel.observed[:, 0], 0] == -np.inf).all()
+    assert np.isfinite(density[~panel.observed[:, 1], 1]).all()
+
+
+def test_model_of_text_meets_a_file_that_looks_like_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,r\n" + "\n".join(f"{i},{'123x'[i % 4]}" for i in range(40)) + "\n")
+    (tmp_path / "b.csv").write_text("x,r\n" + "\n".join(f"{i},{['1', '2', 'NA'][i % 3]}" for i in range(40)) + "\n")
+    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    fitted = GPVAE(model, kinds={"r": "categorical"}, epochs=1, device="cpu").fit(
+        read(tmp_path / "a.csv", categories=["r"])
+    )
+    table = read_table(tmp_path / "b.csv").with_text(["r"])
+    panel = table.panel(categories=["r"])
+    table.write(tmp_path / "out.csv", fitted.impute(panel, samples=5).to_frame(), force=False)
+    cells = [line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert set(cells) <= {"1", "2", "3", "x"}
+    assert cells[:2] == ["1", "2"]

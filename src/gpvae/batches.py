@@ -183,15 +183,44 @@ def _bucket(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return -(-lengths // grain) * grain
 
 
-def whole_series(panel: Panel, rows: int) -> Iterator[list[Piece]]:
-    """Every series in one piece, shortest first, in batches of at most `rows` padded rows (or one series)."""
-    order = np.argsort(panel.lengths, kind="stable")
-    group: list[Piece] = []
-    for i in order.tolist():
-        length = int(panel.lengths[i])
-        if group and (len(group) + 1) * length > rows:
-            yield group
-            group = []
-        group.append(Piece(int(panel.starts[i]), length))
-    if group:
-        yield group
+Part = tuple[Piece, slice]  # a piece to look at, and the steps of it to predict
+
+
+def whole_pieces(panel: Panel) -> list[Piece]:
+    """Every series in one piece."""
+    return [Piece(*each) for each in zip(panel.starts.tolist(), panel.lengths.tolist(), strict=True)]
+
+
+def in_windows(piece: Piece, window: int) -> list[Part]:
+    """How to predict a long piece: shorter ones, and the part to keep of each. Together they keep every step once.
+
+    Each keeps at most `window` steps, with half as many around them on either side, or more on one where the piece
+    ends on the other: all are of one length. What is drawn in different windows is independent.
+    """
+    if piece.length <= window:
+        return [(piece, slice(0, piece.length))]
+    around = window // 2
+    size = min(piece.length, window + 2 * around)
+    parts: list[Part] = []
+    for first in range(0, piece.length, window):
+        start = min(max(first - around, 0), piece.length - size)
+        keep = slice(first - start, min(first + window, piece.length) - start)
+        parts.append((Piece(piece.start + start, size), keep))
+    return parts
+
+
+def grouped(parts: list[Part], steps: int) -> Iterator[list[Part]]:
+    """Parts, shortest pieces first, in groups of at most so many padded steps (or one part)."""
+    parts = sorted(parts, key=lambda part: part[0].length)
+    first = 0
+    for i in range(1, len(parts) + 1):
+        if i == len(parts) or (i + 1 - first) * parts[i][0].length > steps:
+            yield parts[first:i]
+            first = i
+
+
+def whole_series(panel: Panel, steps: int) -> Iterator[list[Piece]]:
+    """Every series in one piece, shortest first, in groups of at most so many padded steps (or one series)."""
+    parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+    for group in grouped(parts, steps):
+        yield [piece for piece, _ in group]

@@ -158,15 +158,17 @@ def impute(
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
         kinds = _kinds(kind, method)
-        categories = tuple(trained.schema_.labels) if trained else _categories(kinds)
+        text = tuple(trained.schema_.labels) if trained else ()
         if trained:
             id, time = id or trained.schema_.id, time or trained.schema_.time
-        table, panel = _read(data, id, time, columns, categories)
+        table, panel = _read(data, id, time, columns, text or _categories(kinds), text)
         imputer = trained or _new(method, epochs, preset, device, seed, kinds, conformal)
         level = _level(interval, imputer, samples)
         if level:
             ends = ("lower", "upper", "probability")
             table.require_no_columns([f"{name}_{end}" for name in panel.columns for end in ends])
+            if isinstance(imputer, gpvae.Conformal) and not trained:
+                imputer.require_level(panel, level)
         if not trained:
             imputer = _fit(imputer, panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
@@ -300,11 +302,16 @@ def _note(message: str) -> None:
 
 
 def _read(
-    data: Path, id: str | None, time: str | None, columns: list[str] | None, categories: Sequence[str] = ()
+    data: Path,
+    id: str | None,
+    time: str | None,
+    columns: list[str] | None,
+    categories: Sequence[str] = (),
+    text: Sequence[str] = (),
 ) -> "tuple[TableFile, Panel]":
     from gpvae.files import read_table
 
-    table = read_table(data).with_categories(categories)
+    table = read_table(data).with_text(text).with_categories(categories)
     chosen = [name for entry in columns for name in _names(entry, table.table.column_names)] if columns else None
     panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
     missing = 1 - panel.observed.mean()

@@ -1,5 +1,6 @@
 """Intervals for any method, from its errors at cells whose value is known (split conformal prediction)."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self, cast
@@ -11,10 +12,11 @@ from sklearn.base import clone
 from torch import Tensor
 
 from gpvae import missingness
-from gpvae.imputation import Margins
+from gpvae.imputation import Margins, require_errors
 from gpvae.imputer import Filled, Imputer, from_plain
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.scaling import Scaling
+from gpvae.schema import Schema
 
 
 @dataclass(eq=False, repr=False)
@@ -32,7 +34,7 @@ class Conformal(Imputer):
     fill than single cells, and that promise does not reach them.
 
     Errors are counted in the method's own deviations where it gives any, so that intervals are wider where it is less
-    sure. A column with too few known cells shares the errors of all columns, counted in its standard deviations.
+    sure. A column with too few known cells for an interval shares the errors of all columns.
 
     share: of the observed cells that are hidden to calibrate by.
     """
@@ -42,8 +44,6 @@ class Conformal(Imputer):
     share: float = 0.1
     seed: int = 0
 
-    FEWEST = 40  # errors that a column needs to stand for itself
-
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
@@ -51,23 +51,49 @@ class Conformal(Imputer):
             raise ValueError(f"share={self.share!r} makes no sense: it is between 0 and 1")
         method = cast(Imputer, clone(self.imputer))
         panel = method._read(data)
-        hidden = missingness.random(panel, self.share, [self.seed, 2])
+        self._require_numbers(method, panel)
+        hidden = self._hidden(panel)
         visible = missingness.hide(panel, hidden)
         method.fit(visible, checkpoint=checkpoint, logs=logs)
         scaling = method.schema_.scaling
-        if not set(scaling.kinds) <= {"real", "positive"}:
-            raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
-        missing = ~visible.observed & scaling.known
-        filled, column = method._fill(visible, missing, samples=100, seed=self.seed), np.nonzero(missing)[1]
-        errors = np.abs(panel.values[missing] - filled.mean) / _units(filled, column, scaling)
-        self.errors_ = _by_column(errors, column, (hidden & scaling.varies)[missing], self.FEWEST, len(scaling.kinds))
+        known = hidden & scaling.varies
+        filled, column = method._fill(visible, known, samples=100, seed=self.seed), np.nonzero(known)[1]
+        errors = np.abs(panel.values[known] - filled.mean) / _units(filled, column, scaling)
+        self.errors_ = tuple(np.sort(errors[column == j]) for j in range(len(scaling.kinds)))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
         return self
 
+    def require_level(self, panel: Panel, level: float) -> None:
+        """Before fitting: there will be enough to calibrate such intervals by."""
+        require_errors(int(self._hidden(panel).sum()), level)
+
+    def _hidden(self, panel: Panel) -> Bools:
+        """Cells to calibrate by; of a column of which hardly anything would be left, none."""
+        hidden = missingness.random(panel, self.share, [self.seed, 2])
+        return hidden & ((panel.observed & ~hidden).sum(axis=0) >= 2)
+
+    def _require_numbers(self, method: Imputer, panel: Panel) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said again when it is fitted
+            kinds = method._new_schema(panel).scaling.kinds
+        if not set(kinds) <= {"real", "positive"}:
+            raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
+
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         filled, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
-        unit = _units(filled, column, self.schema_.scaling)
-        return Filled(filled.mean, filled.std, margins=Margins(filled.mean, unit, column, self.errors_))
+        scaling = self.schema_.scaling
+        floor = np.where(scaling.of_kind("positive"), 0.0, -np.inf)[column]
+        together = np.sort(np.concatenate(self.errors_))
+        unit = _units(filled, column, scaling)
+        return Filled(
+            filled.mean, filled.std, margins=Margins(filled.mean, unit, floor, column, self.errors_, together)
+        )
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        return self.imputer._new_schema(panel)
+
+    def _select(self, panel: Panel) -> Panel:
+        return self.imputer_._select(panel)
 
     @property
     def name(self) -> str:
@@ -93,15 +119,9 @@ class Conformal(Imputer):
 
 
 def _units(filled: Filled, column: NDArray[np.int64], scaling: Scaling) -> Floats:
-    """What errors are counted in: the method's deviations, or the columns'. (cell,)"""
-    usual = np.where(scaling.scale > 0, scaling.scale, 1.0)[column]
+    """What errors are counted in: the method's deviations, or the columns'; 0 for a column that does not vary. (cell,)
+
+    Of a positive column it is the deviation of its logarithm times the value.
+    """
+    usual = scaling.scale[column] * np.where(scaling.of_kind("positive")[column], np.abs(filled.mean), 1.0)
     return usual if filled.std is None else np.where(filled.std > 0, filled.std, usual)
-
-
-def _by_column(
-    errors: Floats, column: NDArray[np.int64], usable: Bools, fewest: int, columns: int
-) -> tuple[Floats, ...]:
-    """Sorted; those of all columns where one has too few of its own."""
-    together = np.sort(errors[usable])
-    own = [np.sort(errors[usable & (column == j)]) for j in range(columns)]
-    return tuple(each if len(each) >= fewest else together for each in own)

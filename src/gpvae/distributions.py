@@ -191,8 +191,9 @@ class Poisson(_Elementwise):
         return self.typical * (softplus(decoded) / math.log(2) + self.FLOOR)
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
-        rate = self.rate(decoded)
-        return values * rate.log() - rate - torch.lgamma(values + 1)
+        """In double precision: of large counts, large numbers have to cancel."""
+        rate, count = self.rate(decoded).double(), values.double()
+        return (count * rate.log() - rate - torch.lgamma(count + 1)).to(decoded.dtype)
 
     def mean(self, decoded: Tensor) -> Tensor:
         return self.rate(decoded)
@@ -205,79 +206,69 @@ class Poisson(_Elementwise):
 
 
 class Ordinal(_Elementwise):
-    """One of the levels 0 < 1 < … of each feature: P(x ≤ k) = sigmoid(θ_k - decoded), with learned θ_0 < θ_1 < …"""
+    """One of `levels` values 0 < 1 < … of each feature: P(x ≤ k) = sigmoid(θ_k - decoded), θ_0 < θ_1 < … learned."""
 
     BEYOND = 1e4  # stands for the infinite thresholds below the first level and above the last
-    count: Tensor
 
-    def __init__(self, levels: Sequence[int]):
-        super().__init__(len(levels))
-        self.register_buffer("count", torch.tensor(levels))
-        self.first = nn.Parameter(-torch.log(self.count - 1.0))  # at the start all levels are about as likely
-        self.raw_steps = nn.Parameter(torch.zeros(len(levels), max(levels) - 2))
+    def __init__(self, features: int, levels: int):
+        super().__init__(features)
+        self.levels = levels
+        self.first = nn.Parameter(torch.full((features,), -math.log(levels - 1)))  # all levels are about as likely
+        self.raw_steps = nn.Parameter(torch.zeros(features, levels - 2))
 
     @property
     def thresholds(self) -> Tensor:
-        """θ_{-1} = -∞, θ_0, …, θ_{levels - 1} = ∞, and ∞ up to the most levels of any feature. (feature, level + 1)"""
+        """The thresholds θ_0, …, θ_{levels - 2}. (feature, level - 1)"""
         steps = (softplus(self.raw_steps) + 1e-3).cumsum(-1)
-        inner = self.first.unsqueeze(-1) + pad(steps, (1, 0))
-        beyond = torch.arange(inner.shape[1], device=inner.device) >= self.count.unsqueeze(-1) - 1
-        return pad(pad(inner.masked_fill(beyond, self.BEYOND), (1, 0), value=-self.BEYOND), (0, 1), value=self.BEYOND)
+        return self.first.unsqueeze(-1) + pad(steps, (1, 0))
 
     def seen(self, values: Tensor, observed: Tensor) -> Tensor:
         """The level between -1 and 1."""
-        return (2 * values / (self.count - 1) - 1) * observed
+        return (2 * values / (self.levels - 1) - 1) * observed
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
         """σ(a) - σ(b) = σ(a) σ(-b) (1 - e^(b - a)) for the thresholds a above and b below the level."""
-        level, thresholds = values.long().unsqueeze(-1), self.thresholds.expand(*values.shape, -1)
-        above = thresholds.gather(-1, level + 1).squeeze(-1) - decoded
-        below = thresholds.gather(-1, level).squeeze(-1) - decoded
+        ends = pad(pad(self.thresholds, (1, 0), value=-self.BEYOND), (0, 1), value=self.BEYOND)
+        level, ends = values.long().unsqueeze(-1), ends.expand(*values.shape, -1)
+        above = ends.gather(-1, level + 1).squeeze(-1) - decoded
+        below = ends.gather(-1, level).squeeze(-1) - decoded
         return logsigmoid(above) + logsigmoid(-below) + torch.log(-torch.expm1(below - above))
+
+    def _beyond(self, decoded: Tensor) -> Tensor:
+        """The probabilities P(x > k). (..., feature, level - 1)"""
+        return (decoded.unsqueeze(-1) - self.thresholds).sigmoid()
 
     def mean(self, decoded: Tensor) -> Tensor:
         """E x = Σ_k P(x > k)"""
-        return (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid().sum(-1)
+        return self._beyond(decoded).sum(-1)
 
     def variance(self, decoded: Tensor) -> Tensor:
         """E x² = Σ_k (2k + 1) P(x > k)"""
-        beyond = (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid()
-        weights = 2 * torch.arange(beyond.shape[-1], device=decoded.device) + 1
+        beyond = self._beyond(decoded)
+        weights = 2 * torch.arange(self.levels - 1, device=decoded.device) + 1
         return (weights * beyond).sum(-1) - beyond.sum(-1) ** 2
 
     def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
         uniform = _uniform_like(decoded, generator).unsqueeze(-1)
-        return (uniform < (decoded.unsqueeze(-1) - self.thresholds[:, 1:]).sigmoid()).sum(-1).to(decoded.dtype)
+        return (uniform < self._beyond(decoded)).sum(-1).to(decoded.dtype)
 
 
 class Categorical(nn.Module):
-    """One of the levels 0, 1, … of each feature, with probabilities softmax(its decoded numbers)."""
+    """One of `levels` values 0, 1, … of each feature, with probabilities softmax(its decoded numbers)."""
 
-    NEVER = -1e9  # the logit of a level that a feature does not have, where another has it
-    places: Tensor
-    exists: Tensor
-    owner: Tensor
-    level: Tensor
-
-    def __init__(self, levels: Sequence[int]):
+    def __init__(self, features: int, levels: int):
         super().__init__()
-        self.levels, self.outputs, self.inputs = list(levels), sum(levels), sum(levels)
-        exists = torch.arange(max(levels)) < torch.tensor(levels).unsqueeze(-1)
-        first = torch.tensor([0, *levels[:-1]]).cumsum(0)
-        places = (first.unsqueeze(-1) + torch.arange(max(levels))).where(exists, 0)
-        self.register_buffer("places", places, persistent=False)  # (feature, level) among the outputs
-        self.register_buffer("exists", exists, persistent=False)
-        owner = torch.repeat_interleave(torch.arange(len(levels)), torch.tensor(levels))
-        self.register_buffer("owner", owner, persistent=False)  # (output,) the feature, and the level, of each
-        self.register_buffer("level", torch.arange(self.outputs) - first[owner], persistent=False)
+        self.levels = levels
+        self.outputs = self.inputs = features * levels
 
     def seen(self, values: Tensor, observed: Tensor) -> Tensor:
         """One number for each level, 1 for the one that it is."""
-        return ((values[..., self.owner] == self.level) & observed[..., self.owner]).to(values.dtype)
+        level = torch.arange(self.levels, device=values.device)
+        return ((values.unsqueeze(-1) == level) & observed.unsqueeze(-1)).flatten(-2).to(values.dtype)
 
     def log_probs(self, decoded: Tensor) -> Tensor:
         """Of all levels. (..., feature, level)"""
-        return decoded[..., self.places].masked_fill(~self.exists, self.NEVER).log_softmax(-1)
+        return decoded.unflatten(-1, (-1, self.levels)).log_softmax(-1)
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
         log_probs = self.log_probs(decoded)
@@ -286,17 +277,17 @@ class Categorical(nn.Module):
 
     def mean(self, decoded: Tensor) -> Tensor:
         """The most likely level: categories have no mean."""
-        return self.log_probs(decoded).argmax(-1).to(decoded.dtype)
+        return decoded.unflatten(-1, (-1, self.levels)).argmax(-1).to(decoded.dtype)
 
     def variance(self, decoded: Tensor) -> Tensor:
         """None either."""
-        return torch.full_like(decoded[..., self.places[:, 0]], torch.nan)
+        return torch.full_like(decoded[..., :: self.levels], torch.nan)
 
     def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
-        """By the Gumbel-max trick."""
-        log_probs = self.log_probs(decoded)
-        gumbel = -torch.log(-torch.log(_uniform_like(log_probs, generator)))
-        return (log_probs + gumbel).argmax(-1).to(decoded.dtype)
+        """The level at which the probabilities, added up, pass a uniform number."""
+        below = self.log_probs(decoded).exp().cumsum(-1)[..., :-1]
+        uniform = _uniform_like(decoded[..., :: self.levels], generator)
+        return (uniform.unsqueeze(-1) >= below).sum(-1).to(decoded.dtype)
 
 
 class PerColumn(nn.Module):
@@ -346,37 +337,30 @@ class PerColumn(nn.Module):
 
 
 def likelihood_for(kinds: Sequence[str], levels: Sequence[int], noise: float | None) -> PerColumn:
-    """By the kind of each feature, as `scaling` has them; classes have so many levels.
+    """By the kind of each feature, as `scaling` has them; classes have so many levels, those alike go together.
 
     A positive value is Gaussian in its logarithm, which is what a scaled one is.
     """
-    groups = {
-        "gaussian": ("real", "positive"),
-        "count": ("count",),
-        "binary": ("binary",),
-        "ordinal": ("ordinal",),
-        "categorical": ("categorical",),
-    }
-    parts: list[tuple[Likelihood, Sequence[int]]] = []
-    for name, members in groups.items():
-        places = [j for j, kind in enumerate(kinds) if kind in members]
-        if places:
-            parts.append((_likelihood(name, [levels[j] for j in places], noise), places))
+    groups: dict[tuple[str, int], list[int]] = {}
+    for j, (kind, count) in enumerate(zip(kinds, levels, strict=True)):
+        name = "gaussian" if kind in ("real", "positive") else kind
+        groups.setdefault((name, count), []).append(j)
+    parts = [(_likelihood(name, len(places), count, noise), places) for (name, count), places in groups.items()]
     return PerColumn(parts, len(kinds))
 
 
-def _likelihood(name: str, levels: list[int], noise: float | None) -> Likelihood:
+def _likelihood(name: str, features: int, levels: int, noise: float | None) -> Likelihood:
     match name:
         case "gaussian":
-            return Gaussian(len(levels), noise)
+            return Gaussian(features, noise)
         case "count":
-            return Poisson([1.0] * len(levels))
+            return Poisson([1.0] * features)
         case "binary":
-            return Bernoulli(len(levels))
+            return Bernoulli(features)
         case "ordinal":
-            return Ordinal(levels)
+            return Ordinal(features, levels)
         case _:
-            return Categorical(levels)
+            return Categorical(features, levels)
 
 
 def neighbours_for(reach: float) -> int:

@@ -60,12 +60,14 @@ def evaluate(
         if imputer.gives_distributions:
             density = imputer.log_likelihood(visible, panel.values, samples=samples, seed=seed)
         found[name] = seconds, density
-    classes = _columns(panel, methods, *CLASSES)
+    classes = _columns(panel, methods, *CLASSES) | np.array([name in panel.labels for name in panel.columns])
     scores: list[Score] = []
     for name, (seconds, density) in found.items():
         own = _columns(panel, {name: methods[name]}, *CLASSES)
         score = _score_of_numbers(name, panel, imputations[name], density, cells & ~classes, units, level)
-        right = (imputations[name].mean_rows == panel.values)[cells & own]
+        imputation = imputations[name]
+        truth = panel.relabelled(imputation.panel.labels).values  # labels are numbered as the method's user orders them
+        right = (imputation.mean_rows == truth)[cells & own]
         scores.append(replace(score, seconds=seconds, accuracy=float(right.mean()) if len(right) else None))
     return Evaluation(scores, imputations, cells)
 
@@ -90,6 +92,9 @@ def _score_of_numbers(
     if not cells.any():
         return Score(name, None, None, None)
     truth, point = units.apply(panel.values)[cells], units.apply(imputation.mean_rows)[cells]
+    if np.isnan(point).any():
+        column = panel.columns[np.nonzero(cells)[1][np.isnan(point)][0]]
+        raise DataError(f"{name} leaves hidden cells of column {column!r} missing, so it cannot be scored")
     mae = float(metrics.absolute_error(truth, point).mean())
     score = Score(name, mae, float(metrics.squared_error(truth, point).mean()), crps=mae)
     if imputation.has_intervals:

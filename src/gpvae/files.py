@@ -114,6 +114,15 @@ class TableFile:
                 table = table.set_column(j, table.schema.field(j), pa.array(cells, pa.string()))
         return replace(self, table=table)
 
+    def with_text(self, names: Sequence[str]) -> "TableFile":
+        """The same, where these columns of a text file are text even if they look like numbers."""
+        table = self.table
+        for j, name in enumerate(table.column_names):
+            if self.text and name in names:
+                cells = [None if _is_missing(cell) else cell.strip() for cell in self.text.columns[j]]
+                table = table.set_column(j, pa.field(name, pa.string()), pa.array(cells, pa.string()))
+        return replace(self, table=table)
+
     def almost_times(self, names: Sequence[str]) -> list[str]:
         """Why columns of text that begin with a time are none: the cells at fault, in words."""
         reasons: list[str] = []

@@ -1,7 +1,7 @@
 """What an imputer returns: the filled values, and how sure it is of each."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,20 +56,36 @@ class Draws:
 
     def most_likely(self) -> Floats:
         """Of cells that hold counts or classes: the median of what has an order, else what was drawn most often."""
-        chosen = np.sort(self.scaled, axis=1)[:, (self.count - 1) // 2].astype(np.float64)
-        for j in np.flatnonzero(self.scaling.of_kind("binary", "categorical")):
-            cells = self.feature == j
-            levels = np.arange(len(self.scaling.levels[j]))
-            chosen[cells] = np.argmax([(self.scaled[cells] == level).sum(axis=1) for level in levels], axis=0)
-        return self.scaling.undo(chosen, self.feature)
+        return self._by_cell(_most_likely)
+
+    def deviations(self) -> Floats:
+        """Standard deviations of the draws, in the data's units; categories have none. (cell,)"""
+        found = self._by_cell(lambda some: some.values().std(axis=1))
+        return np.where(self.scaling.of_kind("categorical")[self.feature], np.nan, found)
 
     def share_of(self, values: Floats) -> Floats:
         """Of the draws of each cell, those that have this value. (cell,)"""
-        return np.mean(self.values() == values[:, None], axis=1)
+        ends = iter(np.split(values, range(SORTED_AT_ONCE, len(values), SORTED_AT_ONCE)))
+        return self._by_cell(lambda some: np.mean(some.values() == next(ends)[:, None], axis=1))
 
-    def at(self, chosen: Bools) -> "Draws":
+    def _by_cell(self, number: "Callable[[Draws], Floats]") -> Floats:
+        """A number for each cell, found for some cells at a time: draws are many."""
+        starts = range(0, len(self.scaled), SORTED_AT_ONCE)
+        parts = [self.at(slice(first, first + SORTED_AT_ONCE)) for first in starts]
+        return np.concatenate([np.empty(0), *(number(part) for part in parts)])
+
+    def at(self, chosen: Bools | slice) -> "Draws":
         """Of some of the cells."""
         return replace(self, scaled=self.scaled[chosen], feature=self.feature[chosen])
+
+
+def _most_likely(draws: Draws) -> Floats:
+    chosen = np.sort(draws.scaled, axis=1)[:, (draws.count - 1) // 2].astype(np.float64)
+    for j in np.flatnonzero(draws.scaling.of_kind("binary", "categorical")):
+        cells = draws.feature == j
+        levels = np.arange(len(draws.scaling.levels[j]))
+        chosen[cells] = np.argmax([(draws.scaled[cells] == level).sum(axis=1) for level in levels], axis=0)
+    return draws.scaling.undo(chosen, draws.feature)
 
 
 @dataclass(frozen=True)
@@ -78,8 +94,10 @@ class Margins:
 
     centre: Floats  # (cell,) the filled values
     unit: Floats  # (cell,) what errors are counted in
+    floor: Floats  # (cell,) below which nothing lies
     column: NDArray[np.int64]  # (cell,)
     errors: tuple[Floats, ...]  # of each column, in its unit, sorted
+    together: Floats  # of all columns, for those that have too few of their own
 
     def quantiles(self, q: Sequence[float]) -> Floats:
         """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
@@ -87,20 +105,26 @@ class Margins:
 
     def _quantile(self, q: float) -> Floats:
         level = abs(2 * q - 1)
-        used = np.unique(self.column)
-        reach = np.zeros(len(self.errors))
-        reach[used] = [_kth(self.errors[j], level) for j in used]
-        reach = reach[self.column]
-        return self.centre + np.sign(q - 0.5) * reach * self.unit
+        reach = np.array([self._reach(own, level) for own in self.errors])[self.column]
+        return np.maximum(self.centre + np.sign(q - 0.5) * reach * self.unit, self.floor)
+
+    def _reach(self, own: Floats, level: float) -> float:
+        errors = own if _place(len(own), level) <= len(own) else self.together
+        require_errors(len(errors), level)
+        place = _place(len(errors), level)
+        return float(errors[place - 1]) if place else 0.0
 
 
-def _kth(errors: Floats, level: float) -> float:
-    place = math.ceil(level * (len(errors) + 1) - 1e-9)
-    if place > len(errors):
+def _place(count: int, level: float) -> int:
+    return math.ceil(level * (count + 1) - 1e-9)
+
+
+def require_errors(count: int, level: float) -> None:
+    """The quantile of so many errors that an interval reaches to lies among them."""
+    if _place(count, level) > count:
         needed = math.ceil(level / (1 - level) - 1e-9)
-        cells = f"at least {needed} known cells to calibrate by, not {len(errors)}"
-        raise DataError(f"a {level:.0%} interval needs {cells}")
-    return float(errors[place - 1]) if place else 0.0
+        cells = f"at least {needed} known cells to calibrate by, not {count}"
+        raise DataError(f"a {100 * level:g} % interval needs {cells}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,10 +258,11 @@ class Imputation:
         named = self._unordered()
         probability = self.probability_rows if named else np.empty((0, 0))
         columns: dict[str, Floats] = {}
-        for j, name in enumerate(self.panel.columns):
-            missing = ~self.panel.observed[:, j]
+        filled = np.unique(self.cells % len(self.panel.columns))
+        for j in filled.tolist():
+            name, missing = self.panel.columns[j], ~self.panel.observed[:, j]
             ends = {"probability": probability} if name in named else {"lower": lower, "upper": upper}
-            for end, rows in ends.items() if missing.any() else ():
+            for end, rows in ends.items():
                 columns[f"{name}_{end}"] = np.where(missing, rows[:, j], np.nan)
         ordered = {name: labels for name, labels in self.panel.labels.items() if name not in named}
         return columns, {f"{name}_{end}": labels for name, labels in ordered.items() for end in ("lower", "upper")}

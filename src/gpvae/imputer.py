@@ -19,7 +19,7 @@ from torch import Tensor
 from gpvae.files import require_writable, whole_or_not_at_all
 from gpvae.imputation import Draws, Imputation, Margins
 from gpvae.panel import Bools, DataError, Floats, Panel
-from gpvae.scaling import DISCRETE
+from gpvae.scaling import CLASSES, DISCRETE
 from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
@@ -63,6 +63,10 @@ class Imputer(BaseEstimator, ABC):
         return panel.select([name for name in panel.columns if name not in panel.labels])
 
     @abstractmethod
+    def _new_schema(self, panel: Panel) -> Schema:
+        """What there is to know of the data, before fitting."""
+
+    @abstractmethod
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         """Predict the cells `missing` (row, feature) of a panel with the columns fitted on."""
 
@@ -74,7 +78,7 @@ class Imputer(BaseEstimator, ABC):
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
         check_is_fitted(self)
-        given = self.schema_.panel(data)
+        given = self.schema_.panel(data).relabelled(self.schema_.labels)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         filled = self._fill(panel, missing, samples, seed)
@@ -83,21 +87,22 @@ class Imputer(BaseEstimator, ABC):
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
         """Give log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
 
-        `truth` and the result are (row, feature) in the panel's layout and units. Of counts and classes it is the
-        logarithm of a probability.
+        `truth` and the result are (row, feature) in the layout, the units and, for text, the labels of the data's
+        panel. Of counts and classes it is the logarithm of a probability.
         """
         check_is_fitted(self)
-        given = self.schema_.panel(data)
-        if truth.shape != given.values.shape:
-            raise DataError(f"the truth has shape {truth.shape}, the data {given.values.shape}")
-        panel = self._select(given)
-        answers = given.with_values(truth).select(self.schema_.columns).values
-        scaled = self.schema_.scaling.apply(answers)
-        asked = ~panel.observed & ~np.isnan(scaled) & self.schema_.scaling.varies
-        found = self._log_density(panel, np.where(asked, scaled, 0).astype(np.float32), samples, seed)
+        own, labels, scaling = self.schema_.panel(data), self.schema_.labels, self.schema_.scaling
+        if truth.shape != own.values.shape:
+            raise DataError(f"the truth has shape {truth.shape}, the data {own.values.shape}")
+        panel = self._select(own.relabelled(labels))
+        answers = own.with_values(truth).relabelled(labels).select(self.schema_.columns).values
+        scaled = scaling.apply(answers)
+        asked = ~panel.observed & ~np.isnan(answers) & scaling.varies
+        possible = asked & np.isfinite(scaled)  # a positive value is not 0, a class is one of those known
+        found = self._log_density(panel, np.where(possible, scaled, 0).astype(np.float32), samples, seed)
+        found = np.where(possible, found + scaling.log_slope(answers), -np.inf)
         density = np.full(truth.shape, np.nan)
-        slope = self.schema_.scaling.log_slope(answers)
-        density[:, self.schema_.places(given)] = np.where(asked, found + slope, np.nan)
+        density[:, self.schema_.places(own)] = np.where(asked, found, np.nan)
         return density
 
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
@@ -163,12 +168,14 @@ class Imputer(BaseEstimator, ABC):
         if not np.array_equal(places, np.arange(width)):
             cells = cells // len(places) * width + places[feature]
         draws = None if filled.draws is None else Draws(filled.draws, feature, scaling)
-        mean = filled.mean
-        if draws is not None and scaling.of_kind(*DISCRETE).any():
-            mean = mean.copy()
-            discrete = scaling.of_kind(*DISCRETE)[feature]
+        mean, std = filled.mean, filled.std
+        if draws is not None and std is not None and scaling.of_kind(*DISCRETE).any():
+            mean, std = mean.copy(), std.copy()
+            discrete, classes = (scaling.of_kind(*kinds)[feature] for kinds in (DISCRETE, CLASSES))
             mean[discrete] = draws.at(discrete).most_likely()
-        return Imputation(given, cells, mean, filled.std, draws, filled.margins, self.name)
+            std[classes] = draws.at(classes).deviations()
+            std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
+        return Imputation(given, cells, mean, std, draws, filled.margins, self.name)
 
 
 def load(folder: str | Path, *, device: str = "auto") -> Imputer:

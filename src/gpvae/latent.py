@@ -148,12 +148,14 @@ class GPVAE(Trained):
         return total - math.log(samples)
 
     def _settings(self) -> dict[str, Any]:
-        kinds = None if self.kinds is None else {k: v if isinstance(v, str) else list(v) for k, v in self.kinds.items()}
-        return super()._settings() | {"model": self.model.to_plain(), "kinds": kinds}
+        pairs = [[name, kind if isinstance(kind, str) else list(kind)] for name, kind in (self.kinds or {}).items()]
+        return super()._settings() | {"model": self.model.to_plain(), "kinds": None if self.kinds is None else pairs}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return super()._from_settings(settings | {"model": ModelConfig.from_plain(settings["model"])}, device)
+        kinds = None if settings["kinds"] is None else dict(settings["kinds"])
+        model = ModelConfig.from_plain(settings["model"])
+        return super()._from_settings(settings | {"model": model, "kinds": kinds}, device)
 
     def _select(self, panel: Panel) -> Panel:
         selected = super()._select(panel)

@@ -1,13 +1,15 @@
 """The methods by name, with their default settings."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from gpvae.baselines import BRITS, GP, GRUIGAN, Forward, Linear, Mean
 from gpvae.imputer import Imputer
 from gpvae.latent import GPVAE, HI_VAE, VAE
+from gpvae.trained import Trained
 
-SIMPLE: dict[str, Callable[[], Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
+SIMPLE: dict[str, Callable[..., Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
 TRAINED: dict[str, Callable[..., Imputer]] = {
     "gp": GP,
     "vae": lambda **settings: GPVAE(VAE, **settings),
@@ -21,7 +23,10 @@ COMPARED = ("mean", "forward", "linear", "gp-vae")  # unless something else is a
 
 
 def method(name: str, **settings: Any) -> Imputer:
-    """An imputer by its name; `settings` of training are passed over where nothing is trained."""
+    """An imputer by its name; settings of training are passed over where nothing is trained."""
     if name not in NAMES:
         raise ValueError(f"there is no method {name!r}; there are {', '.join(NAMES)}")
-    return SIMPLE[name]() if name in SIMPLE else TRAINED[name](**settings)
+    if name in TRAINED:
+        return TRAINED[name](**settings)
+    of_training = {field.name for field in fields(Trained)}
+    return SIMPLE[name](**{key: value for key, value in settings.items() if key not in of_training})

@@ -115,6 +115,8 @@ class Ingredients(NamedTuple):
 class LatentModel(nn.Module):
     """The networks, the prior and the likelihood, and the bound that trains them."""
 
+    discrete: Tensor  # (feature,) counts and classes
+
     STD_FLOOR = 1e-3
     FIRST_STD = 0.1
     CORR_LIMIT = 1 - 1e-4
@@ -129,6 +131,9 @@ class LatentModel(nn.Module):
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
         self.likelihood = self._new_likelihood(kinds, levels)
+        self.levels = sum(levels)
+        discrete = [kind not in ("real", "positive") for kind in kinds or ["real"] * features]
+        self.register_buffer("discrete", torch.tensor(discrete), persistent=False)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
         inputs += config.see_times
@@ -178,7 +183,7 @@ class LatentModel(nn.Module):
         """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
-        outputs = max(self.likelihood.inputs, self.likelihood.outputs)
+        outputs = max(self.likelihood.inputs, self.likelihood.outputs, self.levels)
         return max(image, outputs, config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
     def decode(self, z: Tensor) -> Tensor:
@@ -232,8 +237,13 @@ class LatentModel(nn.Module):
     def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
         """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
         log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
-        scored = batch.valid.unsqueeze(-1) if self.config.score_missing else batch.observed
-        return (log_prob * scored).sum((-2, -1))
+        return (log_prob * self._scored(batch)).sum((-2, -1))
+
+    def _scored(self, batch: Batch) -> Tensor:
+        """Which values the bound counts. A plain VAE takes missing ones for zeros, but a zero is not just any class."""
+        if not self.config.score_missing:
+            return batch.observed
+        return batch.observed | (batch.valid.unsqueeze(-1) & ~self.discrete)
 
     @torch.no_grad()
     def meet(self, values: Tensor, observed: Tensor) -> None:

@@ -232,23 +232,29 @@ class Panel:
 
     def relabelled(self, labels: Labels) -> "Panel":
         """The same with other labels, more of them or in another order, for columns of text."""
-        if all(self.labels.get(name, own) == own for name, own in labels.items()):
+        changed = [name for name in labels if name in self.columns and self.labels.get(name) != labels[name]]
+        if not changed:
             return self
         values = self.values.copy()
-        for name in self.labels.keys() & labels.keys():
-            column = values[:, self.columns.index(name)]
-            place = {label: float(i) for i, label in enumerate(labels[name])}
-            codes = np.array([place.get(label, -1.0) for label in self.labels[name]])
-            seen = ~np.isnan(column)
-            column[seen] = codes[column[seen].astype(np.int64)]
-            if (column < 0).any():
-                row = int(np.argmax(column < 0))
-                label = self.labels[name][int(self.values[row, self.columns.index(name)])]
-                raise DataError(
-                    f"column {name!r} holds {label!r} ({self.source.where(row)}), which is none of "
-                    f"{', '.join(map(str, labels[name]))}"
-                )
-        return replace(self, values=values, labels={**self.labels, **labels})
+        for name in changed:
+            self._relabel(values[:, self.columns.index(name)], name, labels[name])
+        return replace(self, values=values, labels={**self.labels, **{name: labels[name] for name in changed}})
+
+    def _relabel(self, column: Floats, name: str, labels: tuple[Any, ...]) -> None:
+        seen, own = ~np.isnan(column), self.labels.get(name)
+        if own is None:
+            if seen.any():
+                raise DataError(f"column {name!r} holds numbers where text is known ({labels[0]!r}, …): make them text")
+            return
+        place = {label: i for i, label in enumerate(labels)}
+        codes = np.array([place.get(label, -1) for label in own], dtype=np.float64)
+        before = column[seen].astype(np.int64)
+        column[seen] = codes[before]
+        if (column < 0).any():
+            row = int(np.argmax(column < 0))
+            label = own[before[(codes[before] < 0).argmax()]]
+            where, known = self.source.where(row), ", ".join(map(str, labels))
+            raise DataError(f"column {name!r} holds {label!r} ({where}), which is none of {known}")
 
     def restore(self, rows: NDArray[Any]) -> Any:
         """(..., row, feature) of this panel in the shape the data came in."""

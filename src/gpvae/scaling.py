@@ -1,6 +1,6 @@
 """Between the data's units and a model's, column by column, each by its kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,13 +39,17 @@ class Scaling:
             object.__setattr__(self, "levels", ((),) * len(self.shift))
 
     @classmethod
-    def of(cls, panel: Panel, *, standardise: bool, kinds: Sequence[Kind] = ()) -> "Scaling":
+    def of(
+        cls, panel: Panel, *, standardise: bool, kinds: Sequence[Kind] = (), levels: Mapping[int, Sequence[float]] = {}
+    ) -> "Scaling":
+        """`levels` of classes, by column, where they are known; otherwise all that occur."""
         asked = kinds or ("real",) * len(panel.columns)
         columns = [
-            _column_scale(panel, j, kind, standardise=standardise or kind == "positive") for j, kind in enumerate(asked)
+            _column_scale(panel, j, kind, levels.get(j), standardise=standardise or kind == "positive")
+            for j, kind in enumerate(asked)
         ]
-        shift, scale, found, levels = zip(*columns, strict=True)
-        return cls(np.array(shift), np.array(scale), found, levels)
+        shift, scale, found, known = zip(*columns, strict=True)
+        return cls(np.array(shift), np.array(scale), found, known)
 
     @property
     def known(self) -> Bools:
@@ -67,7 +71,8 @@ class Scaling:
         logarithmic = self.of_kind("positive")
         if logarithmic.any():
             values = values.copy()
-            values[:, logarithmic] = np.log(values[:, logarithmic])
+            with np.errstate(divide="ignore", invalid="ignore"):  # what is not positive is refused, or NaN, elsewhere
+                values[:, logarithmic] = np.log(values[:, logarithmic])
         scaled = (values - self.shift) * reciprocal
         for j in np.flatnonzero(self.of_kind(*CLASSES)):
             known = np.isin(values[:, j], self.levels[j])
@@ -90,12 +95,13 @@ class Scaling:
         """Log |d scaled / d value| where that is defined, 0 for what is discrete: turns densities into the data's."""
         slope = np.broadcast_to(-np.log(np.where(self.varies, self.scale, 1)), values.shape).copy()
         positive = self.of_kind("positive")
-        slope[:, positive] -= np.log(values[:, positive])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope[:, positive] -= np.log(values[:, positive])
         return slope
 
 
 def _column_scale(
-    panel: Panel, j: int, kind: Kind, *, standardise: bool
+    panel: Panel, j: int, kind: Kind, levels: Sequence[float] | None, *, standardise: bool
 ) -> tuple[float, float, Kind, tuple[float, ...]]:
     """Shift, scale, kind and levels of a column; one that does not vary is real."""
     column = panel.values[:, j]
@@ -107,7 +113,7 @@ def _column_scale(
     if kind != "real" and seen.min() == seen.max():
         return float(seen[0]), 0.0, "real", ()
     if kind in DISCRETE:
-        return 0.0, 1.0, kind, _levels(panel, j, kind, seen) if kind in CLASSES else ()
+        return 0.0, 1.0, kind, _levels(panel, j, kind, seen, levels) if kind in CLASSES else ()
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.log(seen) if kind == "positive" else seen
         shift, scale = float(numbers.mean()), float(numbers.std())
@@ -116,10 +122,11 @@ def _column_scale(
     return shift, scale if scale > 1e-12 * abs(shift) else 0.0, kind, ()
 
 
-def _levels(panel: Panel, j: int, kind: Kind, seen: Floats) -> tuple[float, ...]:
+def _levels(panel: Panel, j: int, kind: Kind, seen: Floats, given: Sequence[float] | None) -> tuple[float, ...]:
     name = panel.columns[j]
     labels = panel.labels.get(name)
-    levels = np.unique(seen) if labels is None else np.arange(len(labels), dtype=np.float64)
+    occurring = np.unique(seen) if given is None else np.array(given, dtype=np.float64)
+    levels = occurring if labels is None else np.arange(len(labels), dtype=np.float64)
     if kind == "binary" and len(levels) != 2:
         raise DataError(f"column {name!r} is not binary: it has {len(levels)} different values")
     if len(levels) > MOST_LEVELS:

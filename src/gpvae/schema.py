@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -33,10 +33,10 @@ class Schema:
     def of(cls, panel: Panel, *, standardise: bool, kinds: Kinds | None = None) -> "Schema":
         if not panel.observed.any():
             raise DataError("the data has no observed value at all")
-        labels, by_column = _understood(panel, kinds or {})
+        labels, by_column, levels = _understood(panel, kinds or {})
         panel = panel.relabelled(labels)
-        _require_kinds(panel, by_column)
-        scaling = Scaling.of(panel, standardise=standardise, kinds=by_column)
+        _require_kinds(panel, by_column, levels)
+        scaling = Scaling.of(panel, standardise=standardise, kinds=by_column, levels=levels)
         _warn_of(panel.columns, ~scaling.known, "has no observed value: it stays missing")
         constant = scaling.known & ~scaling.varies
         _warn_of(panel.columns, constant, "is constant: gaps get the same value, with an interval of no width")
@@ -44,9 +44,8 @@ class Schema:
         return cls(panel.columns, panel.clock, median_step(panel), scaling, source.id, source.time, labels)
 
     def panel(self, data: Any) -> Panel:
-        """Data of any sort, read like the data fitted on."""
-        panel = Panel.of(data, id=self.id, time=self.time, categories=tuple(self.labels))
-        return panel.relabelled(self.labels)
+        """Data of any sort, read like the data fitted on; its labels are still its own."""
+        return Panel.of(data, id=self.id, time=self.time, categories=tuple(self.labels))
 
     def select(self, panel: Panel) -> Panel:
         """The panel with these columns, or a reason why not."""
@@ -65,7 +64,7 @@ class Schema:
         unknown = ~self.scaling.known
         _warn_of(self.columns, unknown, "had no observed value when the model was fitted: it stays missing")
         selected = panel.select(self.columns)
-        _require_kinds(selected, self.scaling.kinds, self.scaling.levels)
+        _require_kinds(selected, self.scaling.kinds, dict(enumerate(self.scaling.levels)))
         return selected
 
     def places(self, panel: Panel) -> NDArray[np.int64]:
@@ -89,7 +88,7 @@ class Schema:
             "scale": self.scaling.scale.tolist(),
             "kinds": list(self.scaling.kinds),
             "levels": [list(levels) for levels in self.scaling.levels],
-            "labels": {name: list(labels) for name, labels in self.labels.items()},
+            "labels": [[name, list(labels)] for name, labels in self.labels.items()],  # a name may be a number
         }
 
     @classmethod
@@ -98,7 +97,7 @@ class Schema:
         shift = np.array([np.nan if x is None else x for x in plain["shift"]], dtype=np.float64)
         scale, kinds = np.array(plain["scale"], dtype=np.float64), tuple(plain["kinds"])
         levels = tuple(tuple(each) for each in plain["levels"])
-        labels = {name: tuple(each) for name, each in plain["labels"].items()}
+        labels = {name: tuple(each) for name, each in plain["labels"]}
         widths = {len(columns), len(kinds), len(levels), *shift.shape, *scale.shape}
         if len(widths) > 1 or clock not in get_args(Clock) or not unit > 0 or not {*kinds} <= {*get_args(Kind)}:
             raise ValueError("its columns, scales and times do not fit together")
@@ -110,41 +109,56 @@ def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
     return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
 
 
-def _understood(panel: Panel, kinds: Kinds) -> tuple[dict[str, tuple[Any, ...]], tuple[Kind, ...]]:
-    """The labels of columns of text, and the kind of each column, as the user says; of the others, real."""
+def _understood(
+    panel: Panel, kinds: Kinds
+) -> tuple[dict[str, tuple[Any, ...]], tuple[Kind, ...], dict[int, tuple[float, ...]]]:
+    """What the user says of the columns: labels of text, the kind of each column, and levels of numbers."""
+    labels, levels, found = dict(panel.labels), dict[int, tuple[float, ...]](), list[Kind]()
     for name, kind in kinds.items():
         if name not in panel.columns:
-            raise DataError(
-                f"kinds names a column {name!r}; the columns are {', '.join(map(str, panel.columns))}"
-                f"{'' if kind in CLASSES else ' (columns of text have to be binary, categorical or ordinal)'}"
-            )
-        if isinstance(kind, str) and kind not in get_args(Kind):
-            raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
-        if not isinstance(kind, str) and name not in panel.labels and list(kind) != sorted(kind):
-            raise DataError(f"column {name!r} holds numbers, which have an order of their own; it is just 'ordinal'")
-    given = {name: tuple(kind) for name, kind in kinds.items() if not isinstance(kind, str) and name in panel.labels}
-    labels = {**panel.labels, **given}
-    found: list[Kind] = []
+            text = " (columns of text have to be binary, categorical or ordinal)" if isinstance(kind, str) else ""
+            columns = ", ".join(map(str, panel.columns))
+            raise DataError(f"kinds names a column {name!r}; the columns are {columns}{text}")
+        if isinstance(kind, str):
+            _require_kind(panel, name, kind)
+        elif len(set(kind)) < max(2, len(kind)):
+            raise DataError(f"the levels of column {name!r} are at least two, and different, not {list(kind)}")
+        elif name in labels:
+            labels[name] = tuple(kind)
+        elif list(kind) != sorted(kind):
+            raise DataError(f"column {name!r} holds numbers, which have an order of their own, not {list(kind)}")
+        else:
+            levels[panel.columns.index(name)] = tuple(float(level) for level in kind)
     for name in panel.columns:
         kind = kinds.get(name, "categorical" if name in labels else "real")
-        found.append("ordinal" if not isinstance(kind, str) else kind)  # type: ignore[arg-type]
-    return labels, tuple(found)
+        found.append(cast(Kind, kind) if isinstance(kind, str) else "ordinal")
+    return labels, tuple(found), levels
 
 
+def _require_kind(panel: Panel, name: str, kind: str) -> None:
+    if kind not in get_args(Kind):
+        raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
+    source = panel.source
+    if kind == "ordinal" and name in panel.labels and not (isinstance(source, FrameSource) and source.has_order(name)):
+        raise DataError(f"column {name!r} is text, whose order has to be told: a list of its levels, low to high")
+
+
+MOST = 2**24  # up to here float32, which draws are kept in, knows every whole number
 _WANTED: dict[str, tuple[str, Callable[[Floats], Bools]]] = {
     "positive": ("numbers above 0", lambda x: x <= 0),
-    "count": ("whole numbers from 0 on", lambda x: (x < 0) | ((x != np.rint(x)) & ~np.isnan(x))),
+    "count": (f"whole numbers from 0 to {MOST:,}", lambda x: (x < 0) | (x > MOST) | ((x != np.rint(x)) & ~np.isnan(x))),
 }
 
 
-def _require_kinds(panel: Panel, kinds: Sequence[Kind], levels: Sequence[tuple[float, ...]] | None = None) -> None:
+def _require_kinds(panel: Panel, kinds: Sequence[Kind], levels: Mapping[int, tuple[float, ...]]) -> None:
     """Every value suits the kind of its column, and is one of its levels if those are known."""
     for j, kind in enumerate(kinds):
         column = panel.values[:, j]
         if kind in _WANTED:
             wanted, wrong = _WANTED[kind][0], _WANTED[kind][1](column)
-        elif kind in CLASSES and levels is not None:
-            wanted, wrong = "values known from fitting", ~np.isin(column, levels[j]) & ~np.isnan(column)
+        elif kind in CLASSES and j in levels:
+            known = ", ".join(f"{level:g}" for level in levels[j])
+            wanted, wrong = f"one of {known}", ~np.isin(column, levels[j]) & ~np.isnan(column)
         else:
             continue
         if wrong.any():

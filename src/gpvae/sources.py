@@ -116,6 +116,10 @@ class FrameSource:
         ]
         return self.table.with_columns(*filled, *added).to_native()
 
+    def has_order(self, column: str) -> bool:
+        """Whether a column's type gives its categories an order."""
+        return self.table.schema[column] in (nw.Enum, nw.Boolean)
+
     def where(self, row: int) -> str:
         place = int(self.order[row])
         named = [f"{name} {self.table.get_column(name)[place]}" for name in (self.id, self.time) if name is not None]
@@ -219,7 +223,7 @@ def value_columns(
     return list(columns)
 
 
-_NAMED = (nw.String, nw.Categorical, nw.Enum, nw.Boolean)  # types whose values are names rather than numbers
+_NAMED = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)  # whose values are names rather than numbers
 
 
 def is_numeric(dtype: Any) -> bool:
@@ -229,6 +233,10 @@ def is_numeric(dtype: Any) -> bool:
 def labels_of(column: nw.Series[Any]) -> tuple[Any, ...]:
     """The different entries, in the order that the column's type gives them (pandas: if it is ordered), else sorted."""
     present = set(column.drop_nulls().to_list())
+    sorts = {type(label) for label in present}
+    if not (sorts <= {str} or sorts <= {bool}):
+        names = ", ".join(sorted(sort.__name__ for sort in sorts))
+        raise DataError(f"column {column.name!r} cannot hold categories: they are text, or booleans, not {names}")
     if isinstance(column.dtype, nw.Enum):
         return tuple(label for label in column.dtype.categories if label in present)
     return tuple(sorted(present))
@@ -270,7 +278,8 @@ def _fill_with_labels(
         rows = np.arange(len(entries))
         rows[usable] = np.array([first.get(label, -1) for label in labels])[codes[usable]]
         return column[rows.tolist()]
-    filled = [labels[code] if gap else entry for entry, code, gap in zip(entries, codes, usable, strict=True)]
+    kept = [None if entry is None or entry != entry else entry for entry in entries]
+    filled = [labels[code] if gap else entry for entry, code, gap in zip(kept, codes, usable, strict=True)]
     dtype = column.dtype if column.dtype in (nw.String, nw.Boolean) else nw.String()
     return nw.new_series(column.name, filled, dtype, backend=column.implementation)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from gpvae import missingness
-from gpvae.batches import Batch, Batches, Cut, Piece, Rows, whole_series, windows
+from gpvae.batches import Batch, Batches, Cut, Part, Piece, Rows, grouped, whole_pieces, windows
 from gpvae.imputer import Filled, Imputer
 from gpvae.model import Loss
 from gpvae.panel import Bools, Panel
@@ -108,7 +108,7 @@ class Trained(Imputer):
             rows=schema.rows(panel, panel.observed & ~held_out, fabric.device),
             answers=schema.rows(panel, held_out, fabric.device),
             pieces=windows(panel, self.window),
-            seed=self.seed,
+            seed=int(self.seed),
         )
         network = self._seeded_network(schema).to(fabric.device)
         plan = Batches(panel, self.window, self.batch_size)
@@ -173,7 +173,7 @@ class Trained(Imputer):
 
     def _seeded_network(self, schema: Schema) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.seed)
+            torch.default_generator.manual_seed(int(self.seed))
             return self._new_network(schema)
 
     def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
@@ -183,7 +183,7 @@ class Trained(Imputer):
             learning_rate=self.learning_rate,
             warm_up=self._warm_up(epochs),
             patience=self.patience or math.ceil(epochs / 5),
-            seed=self.seed,
+            seed=int(self.seed),
         )
 
     def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
@@ -202,6 +202,24 @@ class Trained(Imputer):
         for array in (panel.values, panel.times, panel.lengths):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+    def _batches_of(
+        self, panel: Panel, parts: list[Part], steps_at_once: int, seed: int
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch, Generator]]:
+        """Rows to predict; where they stand in a flattened (batch, time); the batch; and random numbers for it."""
+        device = self._device
+        rows = self.schema_.rows(panel, panel.observed, device)
+        with tensor_cores(device):
+            for number, group in enumerate(grouped(parts, steps_at_once)):
+                cut = Cut.of([piece for piece, _ in group], device)
+                steps = [np.arange(keep.start, keep.stop) for _, keep in group]
+                found = np.concatenate([piece.start + kept for (piece, _), kept in zip(group, steps, strict=True)])
+                places = np.concatenate([i * cut.time + kept for i, kept in enumerate(steps)])
+                generator = step_generator(seed, number, device)
+                yield found, torch.from_numpy(places).to(device), rows.batch(cut), generator
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"seed": int(self.seed)}  # NumPy's integers are none to JSON
 
     @property
     def _device(self) -> torch.device:
@@ -251,15 +269,16 @@ class PointImputer(Trained):
             error, cells = error + float(errors.sum()), cells + int(held.observed.sum())
         return error / cells
 
+    def _parts(self, panel: Panel) -> list[Part]:
+        """What is filled in one go: whole series, unless the method is not made for long ones."""
+        return [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+
     @torch.no_grad()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
-        rows = self.schema_.rows(panel, panel.observed, self._device)
         scaled = np.zeros(panel.values.shape, dtype=np.float32)
-        with tensor_cores(self._device):
-            for number, pieces in enumerate(whole_series(panel, _steps_at_once(self.model_))):
-                batch = rows.batch(Cut.of(pieces, self._device))
-                found = self.model_.fill(batch, step_generator(seed, number, self._device))
-                scaled[rows_of(pieces)] = found[batch.valid].float().cpu().numpy()
+        steps = _steps_at_once(self.model_)
+        for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
+            scaled[rows] = self.model_.fill(batch, generator).flatten(0, 1)[keep].float().cpu().numpy()
         return Filled(self.schema_.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
 
 

@@ -10,7 +10,6 @@ Inside, tensors are laid out (feature, batch, time).
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -21,7 +20,7 @@ from torch import Generator, Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gpvae import kernels
-from gpvae.batches import Batch, Cut, Piece, Rows
+from gpvae.batches import Batch, Part, Rows, in_windows, whole_pieces
 from gpvae.distributions import Gaussian
 from gpvae.imputer import Filled
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
@@ -30,7 +29,6 @@ from gpvae.model import Loss
 from gpvae.panel import Bools, Floats, Panel
 from gpvae.schema import Schema
 from gpvae.trained import Exam, StepLoss, Trained
-from gpvae.training import step_generator, tensor_cores
 
 
 @dataclass(eq=False, repr=False)
@@ -54,6 +52,10 @@ class GP(Trained):
     def _loss(self, network: "ChannelGP", rows: Rows, *, compile: bool) -> StepLoss:
         return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
 
+    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
+        kernel = (isinstance(self.kernel, Kernel), "one of gpvae.kernels, such as Cauchy(7.0)")
+        return super()._settings_that_make_sense() | {"kernel": kernel}
+
     def _score(self, network: "ChannelGP", exam: Exam) -> float:
         """The negative log density of a held-out cell."""
         total, cells = 0.0, 0
@@ -67,7 +69,8 @@ class GP(Trained):
         mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
         draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
         number = np.cumsum(missing).reshape(missing.shape) - 1  # of each missing cell
-        for rows, keep, batch, generator in self._windows(panel, seed):
+        steps = _steps_at_once(self.model_, 2 * self.window + samples)
+        for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
             centre, variance = (
                 each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
             )
@@ -79,24 +82,14 @@ class GP(Trained):
 
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
-        for rows, keep, batch, _ in self._windows(panel, seed):
+        steps = _steps_at_once(self.model_, 2 * self.window)
+        for rows, keep, batch, _ in self._batches_of(panel, self._parts(panel), steps, seed):
             mean, variance = (each.flatten(0, 1)[keep].cpu() for each in self.model_.posterior(batch))
             density[rows] = _log_normal(torch.from_numpy(scaled[rows]), mean, variance).numpy()
         return density
 
-    def _windows(self, panel: Panel, seed: int) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch, Generator]]:
-        """Rows to predict; where they stand in a flattened (batch, time); the batch; and random numbers for it."""
-        device = self._device
-        rows = self.schema_.rows(panel, panel.observed, device)
-        pieces = [Piece(*each) for each in zip(panel.starts.tolist(), panel.lengths.tolist(), strict=True)]
-        parts = sorted((part for piece in pieces for part in in_windows(piece, self.window)), key=lambda p: p[0].length)
-        with tensor_cores(device):
-            for first, group in _grouped(parts, _steps_at_once(self.model_, 2 * self.window)):
-                cut = Cut.of([piece for piece, _ in group], device)
-                places = [np.arange(keep.start, keep.stop) for _, keep in group]
-                found = np.concatenate([piece.start + p for (piece, _), p in zip(group, places, strict=True)])
-                keep = np.concatenate([i * cut.time + p for i, p in enumerate(places)])
-                yield found, torch.from_numpy(keep).to(device), rows.batch(cut), step_generator(seed, first, device)
+    def _parts(self, panel: Panel) -> list[Part]:
+        return [part for piece in whole_pieces(panel) for part in in_windows(piece, self.window)]
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"kernel": kernels.to_plain(self.kernel)}
@@ -106,19 +99,10 @@ class GP(Trained):
         return super()._from_settings(settings | {"kernel": kernels.from_plain(settings["kernel"])}, device)
 
 
-def _grouped(parts: list[tuple[Piece, slice]], steps: int) -> Iterator[tuple[int, list[tuple[Piece, slice]]]]:
-    """Parts, shortest first, in groups of at most so many padded steps (or one part), each with the first's number."""
-    first = 0
-    for i in range(1, len(parts) + 1):
-        if i == len(parts) or (i + 1 - first) * parts[i][0].length > steps:
-            yield first, parts[first:i]
-            first = i
-
-
-def _steps_at_once(network: "ChannelGP", window: int) -> int:
-    """How many to predict in one go: each takes a few times feature · window numbers of eight bytes."""
+def _steps_at_once(network: "ChannelGP", width: int) -> int:
+    """How many to predict in one go: each takes a few times feature · (window + samples) numbers of eight bytes."""
     at_once = {"cpu": 2**22, "cuda": 2**28}[network.constant.device.type]
-    return max(1, at_once // (network.constant.numel() * window))
+    return max(1, at_once // (network.constant.numel() * width))
 
 
 def _log_normal(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -253,21 +237,3 @@ def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
 def _by_feature(x: Tensor) -> Tensor:
     """(batch, time, feature) → (feature, batch, time)"""
     return x.movedim(-1, 0)
-
-
-def in_windows(piece: Piece, window: int) -> list[tuple[Piece, slice]]:
-    """How to predict a long piece: shorter ones, and the part to keep of each. Together they keep every step once.
-
-    Each keeps at most `window` steps, with half as many around them on either side, or more on one where the piece
-    ends on the other: all are of one length. What is drawn in different windows is independent.
-    """
-    if piece.length <= window:
-        return [(piece, slice(0, piece.length))]
-    around = window // 2
-    size = min(piece.length, window + 2 * around)
-    windows: list[tuple[Piece, slice]] = []
-    for first in range(0, piece.length, window):
-        start = min(max(first - around, 0), piece.length - size)
-        keep = slice(first - start, min(first + window, piece.length) - start)
-        windows.append((Piece(piece.start + start, size), keep))
-    return windows

@@ -9,8 +9,7 @@ critic:     min  E[D(G(z))] - E[D(x)] + penalty · E[(‖∇D‖ - 1)²]    Wass
 generator:  min -E[D(G(z))]
 to fill x:  min  ‖(x - G(z)) ⊙ observed‖² - realism · D(G(z))       over z, for each series
 
-All of a series comes from one noise vector. A model that was trained on windows has seen series of their length only:
-it goes on generating beyond, but nothing has taught it what happens there, and one vector has more cells to explain.
+All of a series comes from one noise vector, so long ones are taken in windows.
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.batches import Batch, elapsed
+from gpvae.batches import Batch, Part, elapsed, in_windows, whole_pieces
 from gpvae.model import Loss
+from gpvae.panel import Panel
 from gpvae.schema import Schema
 from gpvae.trained import PointImputer
 from gpvae.training import repeat
@@ -34,8 +34,8 @@ class GRUIGAN(PointImputer):
     warm_up: share of the epochs in which the generator learns to predict the next step, before the game begins.
     fill_steps: of the search for the noise of a series.
 
-    A search for every series makes it slow to fill; validation searches for a few of them. Long series are generated
-    whole, from one noise vector, though training sees windows of them. The other settings are those of `GPVAE`.
+    A search for every series makes it slow to fill; validation searches for a few of them. Series longer than `window`
+    are learned and filled in windows, each from a noise vector of its own. The other settings are those of `GPVAE`.
     """
 
     JUDGED: ClassVar[int] = 64
@@ -49,6 +49,9 @@ class GRUIGAN(PointImputer):
     def _new_network(self, schema: Schema) -> "GruiGanNetwork":
         sizes = {"hidden": self.hidden, "noise_dim": self.noise_dim, "fill_steps": self.fill_steps}
         return GruiGanNetwork(len(schema.columns), **sizes)
+
+    def _parts(self, panel: Panel) -> list[Part]:
+        return [part for piece in whole_pieces(panel) for part in in_windows(piece, self.window)]
 
     def _groups(self, network: "GruiGanNetwork") -> list[dict[str, Any]]:
         return network.parameter_groups(self.learning_rate)

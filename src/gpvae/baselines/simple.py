@@ -23,8 +23,11 @@ class _Simple(Imputer):
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
-        self.schema_, self.history_ = Schema.of(self._read(data), standardise=True), []
+        self.schema_, self.history_ = self._new_schema(self._read(data)), []
         return self
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        return Schema.of(panel, standardise=True)
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         return Filled(self._values(panel, self.schema_.scaling.shift)[missing])
@@ -52,7 +55,8 @@ class Forward(_Simple):
     before: Literal["mean", "first"] | float = "mean"
 
     def fit(self, data: Any, y: None = None, **places: Any) -> Self:
-        if isinstance(self.before, str) and self.before not in ("mean", "first"):
+        number = isinstance(self.before, int | float) and not isinstance(self.before, bool) and np.isfinite(self.before)
+        if not number and self.before not in ("mean", "first"):
             raise ValueError(f"before={self.before!r} makes no sense: it is 'mean', 'first' or a number")
         return super().fit(data, y, **places)
 
