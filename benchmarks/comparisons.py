@@ -63,7 +63,8 @@ def run(panel: Panel, name: str, seed: int, device: str) -> dict[str, object]:
             evaluation.evaluate(panel, held_out, {name: imputer}, seed=seed).scores[0],
             len(imputer.history_),
         )
-    return {"data": "PhysioNet set a", "seed": seed, **asdict(score), "epochs": epochs}
+    numbers = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in asdict(score).items()}
+    return {"data": "PhysioNet set a", "seed": seed, **numbers, "epochs": epochs}
 
 
 def add(output: Path, row: dict[str, object]) -> None:
