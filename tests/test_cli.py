@@ -181,10 +181,11 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --method linear --interval 0.5", "Linear gives single values, without intervals"),
         ("impute good.csv -o out.csv --method linear --kind x=count", "linear takes all columns for real numbers"),
         ("impute good.csv -o out.csv --method brits --preset physionet", "--preset is for gp-vae, not for brits"),
-        ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind"),
+        ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind, such as visits=count"),
         ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' is one of real, positive"),
         ("impute good.csv -o out.csv --kind y=count", "kinds names a column 'y'"),
         ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
+        ("evaluate good.csv --methods linear,brits --kind x=count", "linear takes all columns for real numbers"),
         ("evaluate good.csv --methods linear,magic", "--methods: 'magic' is not a valid Method; there are mean"),
         ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
         ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
@@ -289,6 +290,14 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(sensors: 
     assert subprocess.run(words, cwd=folder, capture_output=True, timeout=120).returncode == 0
     weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("model", "unbroken")]
     assert weights[0] == weights[1]
+
+
+def test_column_that_one_cell_makes_text_is_pointed_out(run: Run) -> None:
+    lines = [f"{i},{'abc' if i == 7 else i * 2}" for i in range(30)]
+    Path("table.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
+    result = run("evaluate", "table.csv", "--methods", "linear")
+    assert result.exit_code == 0, result.output
+    assert "Note: column 'y' is text, and left as it is: it holds 'abc' in row 8" in result.output
 
 
 def test_methods_are_those_of_the_library() -> None:

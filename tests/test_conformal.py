@@ -111,6 +111,14 @@ def test_counts_are_refused_before_anything_is_trained(monkeypatch: pytest.Monke
         Conformal(GPVAE(kinds={"x0": "count"}, device="cpu")).fit(data)
 
 
+def test_series_without_a_value_of_a_column_are_pointed_out() -> None:
+    data = np.random.default_rng(0).normal(size=(20, 30, 2))
+    data[3, :, 1] = np.nan
+    fitted = Conformal(Linear()).fit(data)
+    with pytest.warns(UserWarning, match="column 'x1' has no value in 1 series: intervals there are likely too narrow"):
+        fitted.impute(data)
+
+
 def test_too_little_to_calibrate_by() -> None:
     data = np.random.default_rng(0).normal(size=(20, 1))
     data[3] = np.nan

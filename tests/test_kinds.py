@@ -323,7 +323,7 @@ def test_level_that_does_not_occur_in_new_data(fitted: GPVAE) -> None:
             r"column 'visits' is count, so it holds whole numbers from 0 to 16,777,216, not 1.5 \(row 8\)",
         ),
         ({"visits": 1e8}, r"column 'visits' is count, so it holds whole numbers from 0 to 16,777,216, not 1e\+08"),
-        ({"unit": "brain"}, r"column 'unit' holds 'brain' \(row 8\), which is none of heart, lung, skin"),
+        ({"unit": "brain"}, r"column 'unit' holds 'brain' \(row 8\), which is none of 'heart', 'lung', 'skin'"),
     ],
 )
 def test_values_that_do_not_suit_their_column(change: dict[str, Any], message: str, fitted: GPVAE) -> None:
@@ -341,6 +341,11 @@ def test_values_that_do_not_suit_their_column(change: dict[str, Any], message: s
     ("kinds", "message"),
     [
         ({"colour": "count"}, "kinds names a column 'colour'; the columns are dose, visits, heat"),
+        (
+            {"unit": "count"},
+            r"kinds names a column 'unit'; the columns are dose, visits, heat \(text cannot be count\)",
+        ),
+        ({"unit": "magic"}, "the kind of column 'unit' is one of real, positive, .*, not 'magic'"),
         ({"dose": "magic"}, "the kind of column 'dose' is one of real, positive, .*, not 'magic'"),
         ({"visits": "binary"}, "column 'visits' is not binary: it has .* different values"),
         ({"heat": "categorical"}, "column 'heat' has .* different values: too many to be categorical"),
@@ -348,7 +353,7 @@ def test_values_that_do_not_suit_their_column(change: dict[str, Any], message: s
         ({"grade": "ordinal"}, "column 'grade' is text, whose order has to be told"),
         ({"grade": ["low", "low", "high"]}, "the levels of column 'grade' are at least two, and different"),
         ({"visits": [0, 1, 2, 3]}, "column 'visits' is ordinal, so it holds one of 0, 1, 2, 3, not "),
-        ({"grade": ["low", "high"]}, "column 'grade' holds 'mid' .* which is none of low, high"),
+        ({"grade": ["low", "high"]}, "column 'grade' holds 'mid' .* which is none of 'low', 'high'"),
     ],
     ids=str,
 )

@@ -245,12 +245,15 @@ def evaluate(
         from gpvae.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
-        chosen, kinds = _methods(methods), _kinds(kind)
+        chosen = _methods(methods)
+        kinds = _kinds(kind, next((name for name in chosen if name in WITH_KINDS), chosen[0]))
         _, panel = _read(data, id, time, columns, _categories(kinds))
         held_out = missingness.random(panel, hold_out, seed)
         imputers = {name.value: _new(name, epochs, preset, device, seed, kinds, conformal) for name in chosen}
         result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
-        _print_scores(result.scores, f"{result.cells.sum():,} hidden cells", interval)
+        named = sum(result.cells[:, panel.columns.index(name)].sum() for name in _categories(kinds))
+        of_them = f", {named:,} of them categories" if named else ""
+        _print_scores(result.scores, f"{result.cells.sum():,} hidden cells{of_them}", interval)
 
 
 @app.command()
@@ -325,6 +328,8 @@ def _read(
     left = [name for name in table.table.column_names if name not in {*panel.columns, id, clock}]
     if left:
         console.print(f"left as they are: {', '.join(left)}", markup=False, soft_wrap=True)
+    for reason in table.almost_numbers(left):
+        _note(reason)
     if not clock:
         for reason in table.almost_times(left):
             _note(f"not used as the time: {reason}")
@@ -376,7 +381,7 @@ def _kinds(entries: list[str] | None, method: Method | None = None) -> "dict[str
     for entry in ",".join(entries or []).split(",") if entries else []:
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
         if not equals or not name or not kind:
-            raise DataError(f"--kind: {entry!r} is not NAME=kind")
+            raise DataError(f"--kind: {entry!r} is not NAME=kind, such as visits=count or grade=low<mid<high")
         kinds[name] = [level.strip() for level in kind.split("<")] if "<" in kind else kind
     return kinds or None
 
@@ -420,9 +425,8 @@ def _checkpoint_of(output: Path) -> Path:
 
 
 def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
-    table = Table(
-        title=what, title_justify="left", caption="errors in standard deviations of each column: lower is better"
-    )
+    caption = "errors of numbers, in standard deviations of each column: lower is better"
+    table = Table(title=what, title_justify="left", caption=caption)
     table.add_column("")
     named = any(score.accuracy is not None for score in scores)
     headings = ["MAE", "MSE", "CRPS", "NLL", f"in the {level:.0%} interval", "seconds"]

@@ -82,12 +82,22 @@ class Conformal(Imputer):
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         filled, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
         scaling = self.schema_.scaling
+        self._warn_of_empty_series(panel, missing)
         floor = np.where(scaling.of_kind("positive"), 0.0, -np.inf)[column]
         together = np.sort(np.concatenate(self.errors_))
         unit = _units(filled, column, scaling)
         return Filled(
             filled.mean, filled.std, margins=Margins(filled.mean, unit, floor, column, self.errors_, together)
         )
+
+    def _warn_of_empty_series(self, panel: Panel, missing: Bools) -> None:
+        seen = np.add.reduceat(panel.observed, panel.starts, axis=0)
+        for j in np.flatnonzero((missing.any(axis=0)) & ((seen == 0).any(axis=0)) & self.schema_.scaling.varies):
+            empty = int((seen[:, j] == 0).sum())
+            what = (
+                f"column {panel.columns[j]!r} has no value in {empty:,} series: intervals there are likely too narrow"
+            )
+            warnings.warn(f"{what}, since they are calibrated on single cells", stacklevel=4)
 
     def _new_schema(self, panel: Panel) -> Schema:
         return self.imputer._new_schema(panel)

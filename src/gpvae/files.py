@@ -134,6 +134,18 @@ class TableFile:
                     reasons.append(str(error))
         return reasons
 
+    def almost_numbers(self, names: Sequence[str]) -> list[str]:
+        """Why columns of text that are mostly numbers are none: the first cells at fault, in words."""
+        reasons: list[str] = []
+        for j, name in enumerate(self.table.column_names):
+            if self.text and name in names and pa.types.is_string(self.table[name].type):
+                present = [cell.strip() for cell in self.text.columns[j] if not _is_missing(cell)]
+                numbers = [cell for cell in present if _to_floats([cell], self.text._decimal_mark([cell])) is not None]
+                if 2 * len(numbers) > len(present):
+                    row, cell = self.text.first_not_a_number(j)
+                    reasons.append(f"column {name!r} is text, and left as it is: it holds {cell!r} in row {row + 1}")
+        return reasons
+
     def require_no_columns(self, names: Sequence[str]) -> None:
         for name in names:
             if name in self.table.column_names:

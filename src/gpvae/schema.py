@@ -115,12 +115,14 @@ def _understood(
     """What the user says of the columns: labels of text, the kind of each column, and levels of numbers."""
     labels, levels, found = dict(panel.labels), dict[int, tuple[float, ...]](), list[Kind]()
     for name, kind in kinds.items():
+        if isinstance(kind, str) and kind not in get_args(Kind):
+            raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
         if name not in panel.columns:
-            text = " (columns of text have to be binary, categorical or ordinal)" if isinstance(kind, str) else ""
+            text = "" if kind in CLASSES or not isinstance(kind, str) else f" (text cannot be {kind})"
             columns = ", ".join(map(str, panel.columns))
             raise DataError(f"kinds names a column {name!r}; the columns are {columns}{text}")
         if isinstance(kind, str):
-            _require_kind(panel, name, kind)
+            _require_order(panel, name, kind)
         elif len(set(kind)) < max(2, len(kind)):
             raise DataError(f"the levels of column {name!r} are at least two, and different, not {list(kind)}")
         elif name in labels:
@@ -135,12 +137,11 @@ def _understood(
     return labels, tuple(found), levels
 
 
-def _require_kind(panel: Panel, name: str, kind: str) -> None:
-    if kind not in get_args(Kind):
-        raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
+def _require_order(panel: Panel, name: str, kind: str) -> None:
     source = panel.source
     if kind == "ordinal" and name in panel.labels and not (isinstance(source, FrameSource) and source.has_order(name)):
-        raise DataError(f"column {name!r} is text, whose order has to be told: a list of its levels, low to high")
+        example = '["low", "mid", "high"], on the command line low<mid<high'
+        raise DataError(f"column {name!r} is text, whose order has to be told: its levels in a list, as {example}")
 
 
 MOST = 2**24  # up to here float32, which draws are kept in, knows every whole number

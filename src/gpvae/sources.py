@@ -219,7 +219,8 @@ def value_columns(
         if name in reserved:
             raise DataError(f"column {name!r} cannot be both a value and an id or time")
         if not is_numeric(schema[name]) and name not in categories:
-            raise DataError(f"column {name!r} is not numeric but {schema[name]}")
+            hint = "; name it in `categories` to have it filled" if schema[name] in _NAMED else ""
+            raise DataError(f"column {name!r} is not numeric but {schema[name]}{hint}")
     return list(columns)
 
 
