@@ -37,6 +37,7 @@ from gpvae.trained import Trained
 from gpvae.training import TrainingError
 
 Array = NDArray[Any]
+pytestmark = pytest.mark.filterwarnings("ignore:.*calibrated on single cells")
 SMALL = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
 BRIEF: dict[str, Any] = {"epochs": 4, "patience": 9, "device": "cpu"}
 

@@ -94,10 +94,8 @@ class Conformal(Imputer):
         seen = np.add.reduceat(panel.observed, panel.starts, axis=0)
         for j in np.flatnonzero((missing.any(axis=0)) & ((seen == 0).any(axis=0)) & self.schema_.scaling.varies):
             empty = int((seen[:, j] == 0).sum())
-            what = (
-                f"column {panel.columns[j]!r} has no value in {empty:,} series: intervals there are likely too narrow"
-            )
-            warnings.warn(f"{what}, since they are calibrated on single cells", stacklevel=4)
+            where = f"column {panel.columns[j]!r} has no value in {empty:,} series"
+            warnings.warn(f"{where}: intervals there, calibrated on single cells, are likely too narrow", stacklevel=4)
 
     def _new_schema(self, panel: Panel) -> Schema:
         return self.imputer._new_schema(panel)
