@@ -17,6 +17,7 @@ ORDER = [
     "scaling",
     "imputation",
     "files",
+    "datasets",
     "batches",
     "schema",
     "linalg",
@@ -32,14 +33,13 @@ ORDER = [
     "baselines",
     "conformal",
     "methods",
-    "datasets",
     "evaluation",
     "paper",
     "report",
     "demo",
     "cli",
 ]
-WITHOUT_TORCH = {"times", "sources", "panel", "missingness", "metrics", "scaling", "imputation", "files"}
+WITHOUT_TORCH = {"times", "sources", "panel", "missingness", "metrics", "scaling", "imputation", "files", "datasets"}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__"))
 
 

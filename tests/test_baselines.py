@@ -1,4 +1,4 @@
-"""Simple imputation, ways to remove values, and scores, each against a slow loop or its definition."""
+"""Simple imputation and scores, each against a slow loop or its definition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpvae import Forward, metrics, missingness
+from gpvae import Forward, metrics
 from gpvae.baselines import simple
-from gpvae.panel import DataError, Floats, Panel
+from gpvae.panel import Floats, Panel
 
 
 def slow_mean(times: Floats, values: Floats, seen: Any) -> Floats:
@@ -96,56 +96,6 @@ def test_forward_says_what_stands_before_the_first_observation() -> None:
 def test_linear_knows_the_time() -> None:
     panel = Panel.from_array(np.array([[0.0], [np.nan], [10.0], [np.nan]]), times=[0, 1, 10, 20])
     np.testing.assert_array_equal(simple.linear(panel, np.zeros(1))[:, 0], [0, 1, 10, 10])
-
-
-@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.99])
-def test_random_removes_an_exact_share_of_what_is_observed(rate: float) -> None:
-    values = np.random.default_rng(0).normal(size=(20, 10, 3))
-    values[:, ::3, 1] = np.nan
-    panel = Panel.of(values)
-    cells = missingness.random(panel, rate, seed=0)
-    assert cells.shape == panel.values.shape
-    assert cells.sum() == round(rate * panel.observed.sum())
-    assert not (cells & ~panel.observed).any()
-    np.testing.assert_array_equal(cells, missingness.random(panel, rate, seed=0))
-    assert (cells != missingness.random(panel, rate, seed=1)).any()
-
-
-def test_random_removes_each_cell_equally_often() -> None:
-    panel = Panel.of(np.array([[1.0, 2.0], [np.nan, 4.0], [5.0, 6.0]]))
-    counts = np.sum([missingness.random(panel, 0.4, seed) for seed in range(2000)], axis=0)
-    expected = np.array([[800, 800], [0, 800], [800, 800]])
-    deviation = np.sqrt(2000 * 0.4 * 0.6)  # of a binomial count
-    assert (np.abs(counts - expected) < 4 * deviation).all()
-    assert counts[1, 0] == 0
-
-
-def test_random_does_not_touch_global_state() -> None:
-    np.random.seed(0)
-    missingness.random(ragged(0), 0.5, seed=3)
-    assert np.random.random() == np.random.RandomState(0).random()
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_random_refuses_a_share_that_is_none(rate: float) -> None:
-    with pytest.raises(DataError, match=f"must lie between 0 and 1, not {rate}"):
-        missingness.random(ragged(0), rate, seed=0)
-
-
-def test_random_refuses_to_take_nothing_or_all() -> None:
-    panel = Panel.of(np.array([[1.0, 2.0, np.nan]]))
-    for rate in (0.1, 0.9):
-        with pytest.raises(DataError, match=f"a share of {rate} of 2 observed cells"):
-            missingness.random(panel, rate, seed=0)
-
-
-def test_hide_takes_these_cells_only() -> None:
-    panel = ragged(1)
-    cells = missingness.random(panel, 0.3, seed=0)
-    hidden = missingness.hide(panel, cells)
-    np.testing.assert_array_equal(hidden.observed, panel.observed & ~cells)
-    np.testing.assert_array_equal(hidden.values[hidden.observed], panel.values[hidden.observed])
-    assert panel.observed[cells].all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

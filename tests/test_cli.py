@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpvae import cli, methods
+from gpvae import cli, methods, missingness
 
 Run = Callable[..., Result]
 
@@ -300,8 +300,30 @@ def test_column_that_one_cell_makes_text_is_pointed_out(run: Run) -> None:
     assert "Note: column 'y' is text, and left as it is: it holds 'abc' in row 8" in result.output
 
 
-def test_methods_are_those_of_the_library() -> None:
+def test_methods_and_gaps_are_those_of_the_library() -> None:
     assert {method.value for method in cli.Method} == set(methods.NAMES)
+    assert {gaps.value for gaps in cli.Gaps} == set(missingness.MECHANISMS) - {"spatial"}  # for images
+
+
+@pytest.mark.parametrize("gaps", list(cli.Gaps))
+def test_evaluate_with_gaps_of_every_kind(run: Run, gaps: str) -> None:
+    rng = np.random.default_rng(0)
+    Path("table.csv").write_text("x,y\n" + "\n".join(f"{a:.3f},{b:.3f}" for a, b in rng.normal(size=(150, 2))) + "\n")
+    result = run("evaluate", "table.csv", "--methods", "mean,linear", "--gaps", gaps, "--hold-out", "0.2")
+    assert result.exit_code == 0, result.output
+    assert "hidden cells" in result.output
+
+
+def test_data_sets_are_listed_and_fetched(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPVAE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GPVAE_DATA", raising=False)
+    listed = run("datasets")
+    assert listed.exit_code == 0, listed.output
+    for word in ("healing_mnist", "sprites", "physionet2012", "ett_h1", "to be"):
+        assert word in listed.output
+    wrong = run("datasets", "imagenet")
+    assert wrong.exit_code == 1
+    assert "Error: there is no data set 'imagenet'; there are healing_mnist, sprites" in wrong.output
 
 
 @pytest.mark.parametrize("method", ["linear", "gp", "brits"])

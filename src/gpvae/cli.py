@@ -15,6 +15,7 @@ from rich.table import Table
 
 # The library is imported inside the commands, so that --help does not wait for PyTorch.
 if TYPE_CHECKING:
+    from gpvae.datasets import Available
     from gpvae.evaluation import Score
     from gpvae.files import TableFile
     from gpvae.imputer import Imputer
@@ -51,6 +52,14 @@ class Method(StrEnum):
 
 
 WITH_KINDS = (Method.vae, Method.hi_vae, Method.gp_vae)
+
+
+class Gaps(StrEnum):
+    random = "random"
+    temporal_positive = "temporal+"
+    temporal_negative = "temporal-"
+    not_at_random = "not-at-random"
+    blocks = "blocks"
 
 
 class Preset(StrEnum):
@@ -217,6 +226,13 @@ def fit(
 def evaluate(
     data: Data,
     hold_out: Annotated[float, typer.Option(min=0, max=1, help="Share of the observed cells to hide.")] = 0.1,
+    gaps: Annotated[
+        Gaps,
+        typer.Option(
+            help="Which cells to hide: any (random); neighbouring steps together (temporal+) or apart (temporal-); "
+            "large values twice as often as small (not-at-random); runs of 5 to 20 steps (blocks)."
+        ),
+    ] = Gaps.random,
     id: Id = None,
     time: Time = None,
     columns: Columns = None,
@@ -236,7 +252,7 @@ def evaluate(
 
     `gpvae evaluate weather.csv --hold-out 0.1`
 
-    `gpvae evaluate weather.csv --methods linear,brits,gp-vae`
+    `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
 
     Errors are counted in standard deviations of each column.
     """
@@ -248,12 +264,35 @@ def evaluate(
         chosen = _methods(methods)
         kinds = _kinds(kind, next((name for name in chosen if name in WITH_KINDS), chosen[0]))
         _, panel = _read(data, id, time, columns, _categories(kinds))
-        held_out = missingness.random(panel, hold_out, seed)
+        held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         imputers = {name.value: _new(name, epochs, preset, device, seed, kinds, conformal) for name in chosen}
         result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
         named = sum(result.cells[:, panel.columns.index(name)].sum() for name in _categories(kinds))
         of_them = f", {named:,} of them categories" if named else ""
         _print_scores(result.scores, f"{result.cells.sum():,} hidden cells{of_them}", interval)
+
+
+@app.command()
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="A data set to fetch and build.  [default: list them]")] = None,
+) -> None:
+    """List the public data sets that the paper and its field use, or fetch one.
+
+    `gpvae datasets`
+
+    `gpvae datasets physionet2012`
+
+    Files are looked for in the folder that the environment variable GPVAE_DATA names, then in a cache
+    (GPVAE_CACHE), and downloaded into the cache from their makers where they are in neither.
+    """
+    with _one_line_errors():
+        from gpvae import datasets
+
+        if name is None:
+            _print_datasets(datasets.available())
+            return
+        found = datasets.load(name, verbose=True)
+        console.print(f"{name}: {found.panel}", markup=False)
 
 
 @app.command()
@@ -436,6 +475,16 @@ def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
         numbers = [_text(number, ".3f") for number in (score.mae, score.mse, score.crps, score.nll)]
         shares = [_text(share, ".1%") for share in (score.coverage, *([score.accuracy] if named else []))]
         table.add_row(score.method, *numbers, *shares, _text(score.seconds, ".1f"))
+    console.print(table)
+
+
+def _print_datasets(sets: "list[Available]") -> None:
+    table = Table(caption="gpvae datasets NAME fetches one")
+    for heading in ("", "what it is", "files", "licence"):
+        table.add_column(heading)
+    for each in sets:
+        place = "here" if each.present else "to be downloaded"
+        table.add_row(each.name, each.description, place, each.licence)
     console.print(table)
 
 

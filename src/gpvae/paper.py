@@ -1,12 +1,13 @@
-"""The paper's own settings as data: its tables S1, S2 and S3. Use as `GPVAE(**paper.PHYSIONET)`.
+"""The paper as data: its settings (tables S1, S2 and S3) and its results. Use as `GPVAE(**paper.PHYSIONET)`.
 
 They keep to the paper where our defaults do not: the encoder sees zeros for missing values and nothing else, the
 Gaussian noise is fixed at one, training runs for a fixed number of epochs on all observed cells.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpvae.kernels import Cauchy
 from gpvae.model import ModelConfig
@@ -77,4 +78,155 @@ PHYSIONET = _settings(  # 48 × 35, standardised
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"healing-mnist": HEALING_MNIST, "sprites": SPRITES, "physionet": PHYSIONET}
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method on a data set with gaps of some sort: what is run, once for every seed."""
+
+    data: str  # a name of `datasets`
+    gaps: str  # a name of `missingness.MECHANISMS`
+    rate: float  # share of what is known that is missing
+    method: str  # a name of `methods`, or "gp-vae, RBF"
+
+
+class Published(NamedTuple):
+    value: float
+    error: float  # standard error, as printed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table: what it measures of which task, and what the paper has."""
+
+    row: str
+    column: str
+    task: Task
+    measure: str  # of `reproduction.measures`
+    published: Published | None
+
+
+_NAMES = {
+    "mean": "mean imputation",
+    "forward": "forward imputation",
+    "gp": "GP",
+    "vae": "VAE",
+    "hi-vae": "HI-VAE",
+    "grui-gan": "GRUI-GAN",
+    "brits": "BRITS",
+    "gp-vae, RBF": "GP-VAE (RBF kernel)",
+    "gp-vae": "GP-VAE",
+}
+MNAR = 0.51  # P(missing | white) = 0.90, P(missing | black) = 0.45: so many in all
+
+
+def _by_method(measures: Mapping[str, tuple[Task, str]], numbers: Mapping[str, Sequence[str]]) -> tuple[Cell, ...]:
+    """A row for each method; `measures` by column, with a task whose method is still open."""
+    return tuple(
+        Cell(_NAMES[method], column, replace(task, method=method), measure, _published(text))
+        for method, texts in numbers.items()
+        for (column, (task, measure)), text in zip(measures.items(), texts, strict=True)
+    )
+
+
+def _by_gaps(
+    tasks: Mapping[str, Task], methods: Sequence[str], measure: str, numbers: Sequence[Sequence[str]]
+) -> tuple[Cell, ...]:
+    """A row for each sort of gaps, a column for each method."""
+    return tuple(
+        Cell(row, _NAMES[method], replace(task, method=method), measure, _published(text))
+        for (row, task), texts in zip(tasks.items(), numbers, strict=True)
+        for method, text in zip(methods, texts, strict=True)
+    )
+
+
+def _published(text: str) -> Published | None:
+    """From "0.350 7": the value, and the error in units of its last digit."""
+    if not text:
+        return None
+    value, error = text.split()
+    return Published(float(value), int(error) * 10.0 ** -len(value.partition(".")[2]))
+
+
+_HEALING = Task("healing_mnist", "not-at-random", MNAR, "")
+_MECHANISMS = {
+    "random": replace(_HEALING, gaps="random", rate=0.5),
+    "spatial": replace(_HEALING, gaps="spatial", rate=0.5),
+    "temporal+": replace(_HEALING, gaps="temporal+", rate=0.5),
+    "temporal-": replace(_HEALING, gaps="temporal-", rate=0.5),
+    "not at random": _HEALING,
+}
+_RATES = {f"{tenths}0 %": replace(_HEALING, gaps="random", rate=tenths / 10) for tenths in range(1, 10)}
+
+TABLES: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
+    {
+        "T1": _by_method(
+            {
+                "Healing MNIST NLL": (_HEALING, "nll"),
+                "Healing MNIST MSE": (_HEALING, "mse"),
+                "Healing MNIST AUROC": (_HEALING, "auroc"),
+                "SPRITES MSE": (Task("sprites", "random", 0.6, ""), "mse"),
+            },
+            {
+                "mean": ("", "0.168 0", "0.938 0", "0.013 0"),
+                "forward": ("", "0.177 0", "0.935 0", "0.028 0"),
+                "vae": ("0.599 2", "0.232 0", "0.922 0", "0.028 0"),
+                "hi-vae": ("0.372 8", "0.134 3", "0.962 1", "0.007 0"),
+                "gp-vae": ("0.350 7", "0.114 2", "0.960 2", "0.002 0"),
+            },
+        ),
+        "T2": _by_gaps(
+            _MECHANISMS,
+            ("mean", "forward", "vae", "hi-vae", "gp-vae"),
+            "mse",
+            (
+                ("0.069 0", "0.099 0", "0.100 0", "0.046 1", "0.036 0"),
+                ("0.090 0", "0.099 0", "0.122 0", "0.097 0", "0.071 1"),
+                ("0.107 0", "0.117 0", "0.101 0", "0.047 1", "0.038 1"),
+                ("0.086 0", "0.093 0", "0.101 0", "0.046 1", "0.037 1"),
+                ("0.168 0", "0.177 0", "0.232 0", "0.134 3", "0.114 2"),
+            ),
+        ),
+        "T3": _by_method(
+            {"PhysioNet AUROC": (Task("physionet2012", "random", 0.1, ""), "auroc")},
+            {
+                "mean": ("0.703 0",),
+                "forward": ("0.710 0",),
+                "gp": ("0.704 7",),
+                "vae": ("0.677 2",),
+                "hi-vae": ("0.686 10",),
+                "grui-gan": ("0.702 9",),
+                "brits": ("0.742 8",),
+                "gp-vae": ("0.730 6",),
+            },
+        ),
+        "S4": _by_gaps(
+            _RATES,
+            ("vae", "hi-vae", "gp-vae, RBF", "gp-vae"),
+            "nll",
+            (
+                ("0.0125 0", "0.0117 0", "0.0113 0", "0.0109 0"),
+                ("0.0319 1", "0.0275 1", "0.0262 1", "0.0258 1"),
+                ("0.0640 2", "0.0507 2", "0.0478 1", "0.0465 1"),
+                ("0.1106 3", "0.0803 3", "0.0781 2", "0.0743 2"),
+                ("0.1931 6", "0.1349 5", "0.1217 4", "0.1196 4"),
+                ("0.3360 10", "0.2218 8", "0.1982 6", "0.1957 6"),
+                ("0.6216 19", "0.3818 14", "0.3426 10", "0.3261 10"),
+                ("1.3284 42", "0.7613 25", "0.6798 20", "0.6488 19"),
+                ("4.0610 127", "2.1878 64", "1.9424 54", "1.8464 50"),
+            ),
+        ),
+        "S5": _by_gaps(
+            {name: task for name, task in _MECHANISMS.items() if name != "random"},
+            ("vae", "hi-vae", "gp-vae"),
+            "nll",
+            (
+                ("0.4802 16", "0.2259 10", "0.1779 7"),
+                ("0.1918 6", "0.1332 5", "0.1206 4"),
+                ("0.1940 6", "0.1349 5", "0.1175 4"),
+                ("0.4798 16", "0.2896 10", "0.2606 8"),
+            ),
+        ),
+    }
 )

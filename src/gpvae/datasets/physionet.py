@@ -1,15 +1,22 @@
 """PhysioNet/CinC Challenge 2012: two days in intensive care, 35 variables on an hourly grid.
 
 A set is an archive of one text file for each patient, `Time,Parameter,Value` with times from 00:00 to 48:00. Of several
-values in an hour the last one counts; what was measured at 48:00 has no hour left and is dropped.
+values in an hour the last one counts; what was measured at 48:00 has no hour left and is dropped. Outliers stay. The
+splits are the challenge's own: set a to learn from, b to test in the open, c to test at the end.
 """
 
-import tarfile
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gpvae.datasets import tables
+from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
+from gpvae.datasets.raw import About, Contents, Raw, unpacked
+from gpvae.datasets.raw import read as read_raw
 from gpvae.panel import DataError, Floats
 
 HOURS = 48
@@ -19,6 +26,44 @@ VARIABLES = (
     *("PaO2", "Platelets", "RespRate", "SaO2", "SysABP", "Temp", "TroponinI", "TroponinT", "Urine", "WBC", "pH"),
 )
 _PLACE = {name: j for j, name in enumerate(VARIABLES)}
+_URL = "https://physionet.org/files/challenge-2012/1.0.0"
+
+
+@dataclass(frozen=True)
+class _Set:
+    patients: Raw
+    outcomes: Raw
+
+
+def _set(letter: str, patients: str, outcomes: str) -> _Set:
+    archive, table = f"set-{letter}.tar.gz", f"Outcomes-{letter}.txt"
+    files = Raw("physionet2012", f"{_URL}/{archive}", {f"set-{letter}/*.txt": patients}, f"set-{letter}.*")
+    return _Set(files, Raw("physionet2012", f"{_URL}/{table}", {table: outcomes}))
+
+
+_SETS = {
+    "train": _set(
+        "a",
+        "3c3a698ffe5748c2b5706ed5a4b8c6f171c3a833b0da35202b2f110756ec32e2",
+        "2613ea60ccda29f87571a7d6b09ad130858a8ccd66325bd073365925026883c2",
+    ),
+    "validation": _set(
+        "b",
+        "55c193cec70678c004a1f1515d512b5b03a7562c29be38efd1877c8761da2a03",
+        "1305f29734da374a809483229a99f33a9230aa8d4fa74b1a2d6ad788136423d5",
+    ),
+    "test": _set(
+        "c",
+        "45101a55a2af1608a58110c0904b002da0f13ec035dd8f65887b3fa3e7c031d6",
+        "0b32dcb7753c0f18f2f5fde498a28618b8879c5e527ce0dae8ad120dd7e205c9",
+    ),
+}
+ABOUT = About(
+    "physionet2012",
+    "PhysioNet 2012: 12,000 stays in intensive care, 48 hours × 35 variables, labels = died in hospital",
+    "ODC-BY 1.0",
+    tuple(raw for each in _SETS.values() for raw in (each.patients, each.outcomes)),
+)
 
 
 @dataclass(frozen=True)
@@ -27,31 +72,76 @@ class Patients:
     values: Floats  # (patient, hour, variable) NaN = not measured
 
 
+def load(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    splits: Sequence[str] = SPLITS,
+    count: int | None = None,
+    verbose: bool = False,
+) -> DataSet:
+    """Of each split, the first `count` patients by their numbers."""
+    require_splits(ABOUT.name, splits, count)
+    groups: dict[str, Patients] = {}
+    labels: list[NDArray[np.int64]] = []
+    for name in splits:
+        chosen = _SETS[name]
+        patients = _patients(_first(read_raw(chosen.patients, folder, verbose=verbose), count))
+        groups[name] = patients
+        labels.append(_died(read_raw(chosen.outcomes, folder, verbose=verbose), patients.ids))
+    ids = [number for group in groups.values() for number in group.ids]
+    panel = even_panel(np.concatenate([group.values for group in groups.values()]), VARIABLES, ids)
+    sizes = {name: len(group.ids) for name, group in groups.items()}
+    return DataSet(ABOUT.name, panel, panel.values, np.concatenate(labels), runs(sizes))
+
+
 def read(archive: Path) -> Patients:
     """All patients of a set, sorted by their number."""
-    found: dict[int, Floats] = {}
-    try:
-        with tarfile.open(archive) as files:
-            for member in files:
-                file = files.extractfile(member) if member.name.endswith(".txt") else None
-                if file is not None:
-                    found[int(Path(member.name).stem)] = _hourly(file.read().decode(), f"{archive}: {member.name}")
-    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-        raise DataError(f"{archive} is not a set of patients, or a damaged one: {error}") from None
-    if not found:
+    files = unpacked(archive, ["*.txt"])
+    if not files:
         raise DataError(f"{archive} holds no patients")
-    ids = sorted(found)
-    return Patients(tuple(ids), np.stack([found[each] for each in ids]))
+    try:
+        return _patients(files)
+    except DataError as error:
+        raise DataError(f"{archive}: {error}") from None
 
 
-def _hourly(text: str, where: str) -> Floats:
+def _first(files: Contents, count: int | None) -> Contents:
+    return {name: files[name] for name in sorted(files, key=_number)[:count]}
+
+
+def _number(name: str) -> int:
+    try:
+        return int(PurePosixPath(name).stem)
+    except ValueError:
+        raise DataError(f"{name} is not named by a patient's number") from None
+
+
+def _patients(files: Contents) -> Patients:
+    names = sorted(files, key=_number)
+    return Patients(tuple(map(_number, names)), np.stack([_hourly(files[name], name) for name in names]))
+
+
+def _hourly(content: bytes, where: str) -> Floats:
     values = np.full((HOURS, len(VARIABLES)), np.nan)
-    header, *lines = text.splitlines()
+    header, *lines = content.decode().splitlines() or [""]
     if header != "Time,Parameter,Value":
         raise DataError(f"{where} begins with {header!r}, not with 'Time,Parameter,Value'")
     for line in lines:  # in the order of time
-        time, variable, value = line.split(",")
-        place, hour = _PLACE.get(variable), int(time[:2])
-        if place is not None and hour < HOURS:
-            values[hour, place] = float(value)
+        try:
+            time, variable, value = line.split(",")
+            place, hour = _PLACE.get(variable), int(time[:2])
+            if place is not None and hour < HOURS:
+                values[hour, place] = float(value)
+        except ValueError:
+            raise DataError(f"{where} has the line {line!r}, which is no time, parameter and value") from None
     return values
+
+
+def _died(files: Contents, ids: Sequence[int]) -> NDArray[np.int64]:
+    """1 = in hospital. (patient,)"""
+    ((name, content),) = files.items()
+    died = {int(number): int(dead) for number, dead in tables.numbers(content, ["RecordID", "In-hospital_death"], name)}
+    unknown = [number for number in ids if number not in died]
+    if unknown:
+        raise DataError(f"{name} says nothing of patient {unknown[0]}")
+    return np.array([died[number] for number in ids], dtype=np.int64)

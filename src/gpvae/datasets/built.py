@@ -1,0 +1,50 @@
+"""Arrays that take long to make, kept in the cache."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpvae.datasets.raw import cache_folder
+from gpvae.files import whole_or_not_at_all
+
+_BLOCK = 1 << 20
+
+
+def built(name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array of this name, memory-mapped; made where it is not in the cache, or is damaged there."""
+    path = cache_folder("built") / f"{name}.npy"
+    if not _is_whole(path):
+        _write(path, make())
+    return np.load(path, mmap_mode="r")
+
+
+def _write(path: Path, array: NDArray[Any]) -> None:
+    """An .npy with the SHA-256 of all of it behind: readers of .npy do not look there."""
+    with whole_or_not_at_all(path, force=True) as partial:
+        with partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        with partial.open("ab") as file:
+            file.write(_digest(partial, partial.stat().st_size))
+
+
+def _is_whole(path: Path) -> bool:
+    size = path.stat().st_size - hashlib.sha256().digest_size if path.is_file() else 0
+    if size <= 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(size)
+        return file.read() == _digest(path, size)
+
+
+def _digest(path: Path, size: int) -> bytes:
+    """Of the first `size` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (block := file.read(min(size, _BLOCK))):
+            digest.update(block)
+            size -= len(block)
+    return digest.digest()

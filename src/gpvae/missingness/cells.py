@@ -1,0 +1,144 @@
+"""Cells removed one by one, by their values, or in runs."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpvae.missingness.checks import require_cells, require_positive, require_share
+from gpvae.panel import Bools, DataError, Panel
+
+
+def random(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
+    """Which observed cells to remove: exactly a share `rate` of them, anywhere. (row, feature)"""
+    require_share(rate)
+    observed = panel.observed
+    cells = int(np.count_nonzero(observed))
+    count = round(rate * cells)
+    if not 0 < count < cells:
+        raise DataError(f"a share of {rate} of {cells} observed cells leaves nothing to hold out or to learn from")
+    lost = np.zeros(cells, dtype=bool)
+    lost[np.random.default_rng(seed).choice(cells, count, replace=False)] = True
+    observed[observed] = lost
+    return observed
+
+
+def hide(panel: Panel, cells: Bools) -> Panel:
+    """The panel without these cells."""
+    return panel.with_values(np.where(cells, np.nan, panel.values))
+
+
+def not_at_random(
+    panel: Panel,
+    rate: float,
+    seed: int | Sequence[int],
+    *,
+    ratio: float = 2.0,
+    threshold: float | Literal["median"] = "median",
+) -> Bools:
+    """Values above the threshold are `ratio` times as likely to be removed as the others. (row, feature)
+
+    Of n observed cells m lie above. With the probabilities p below and ratio · p above, the average is
+    p (n - m + ratio · m) / n = rate, the same p for all columns. The median is that of each column.
+    """
+    require_share(rate)
+    require_positive("ratio", ratio)
+    cells = require_cells(panel)
+    high = _above(panel, threshold)
+    above = np.count_nonzero(high)
+    below = rate * cells / (cells - above + ratio * above)
+    if below > 1 or ratio * below > 1:
+        side = "above" if ratio > 1 else "below"
+        raise DataError(
+            f"a share of {rate} with ratio {ratio} would remove what lies {side} the threshold with probability "
+            f"{max(below, ratio * below):.3f}, more than 1: {above} of {cells} observed cells lie above"
+        )
+    return _draw(panel, high, below, ratio * below, seed)
+
+
+def by_value(
+    panel: Panel,
+    below: float,
+    above: float,
+    seed: int | Sequence[int],
+    *,
+    threshold: float | Literal["median"] = "median",
+) -> Bools:
+    """Observed cells removed with probability `above` where they exceed the threshold, else `below`. (row, feature)
+
+    `by_value(panel, 0.45, 0.90, seed, threshold=0.5)` is the paper's "not at random" on Healing MNIST, white = 1.
+    """
+    for name, probability in (("below", below), ("above", above)):
+        if not 0 <= probability <= 1:
+            raise DataError(f"{name} is a probability, from 0 to 1, not {probability}")
+    return _draw(panel, _above(panel, threshold), below, above, seed)
+
+
+def _draw(panel: Panel, high: Bools, below: float, above: float, seed: int | Sequence[int]) -> Bools:
+    draws = np.random.default_rng(seed).random(high.shape, dtype=np.float32)
+    return np.where(high, draws < above, draws < below) & panel.observed
+
+
+def _above(panel: Panel, threshold: float | Literal["median"]) -> Bools:
+    """(row, feature)"""
+    if threshold != "median":
+        return panel.values > threshold
+    columns = (column[~np.isnan(column)] for column in panel.values.T)
+    return panel.values > np.array([np.median(column) if len(column) else 0.0 for column in columns])
+
+
+def blocks(
+    panel: Panel,
+    rate: float,
+    seed: int | Sequence[int],
+    *,
+    length: tuple[int, int] = (5, 20),
+    all_columns: bool = False,
+) -> Bools:
+    """Runs of consecutive rows missing in one column, or in all columns at once. (row, feature)
+
+    Their lengths are uniform from the first to the second of `length`. All series stand one after another in random
+    order, column after column; the runs lie anywhere on this line with at least one cell between them, all
+    arrangements equally likely. A run past the end of a series goes on in the next: only at the ends of series are
+    runs shorter. The share is exact where nothing was missing before, else on average.
+    """
+    require_share(rate)
+    require_cells(panel)
+    if not 1 <= length[0] <= length[1]:
+        raise DataError(f"length must be (shortest, longest), of at least 1 step, not {length}")
+    rng = np.random.default_rng(seed)
+    rows = np.argsort(rng.permutation(len(panel))[panel.series_of_row], kind="stable")
+    lines = 1 if all_columns else len(panel.columns)
+    chosen = np.zeros(panel.values.shape, dtype=bool)
+    chosen[rows] = _runs(len(rows) * lines, rate, length, rng).reshape(lines, len(rows)).T
+    chosen &= panel.observed
+    return chosen
+
+
+def _runs(cells: int, rate: float, length: tuple[int, int], rng: np.random.Generator) -> Bools:
+    """True on exactly a share `rate` of a line of cells, in runs that do not touch. (cell,)"""
+    lost = round(rate * cells)
+    lengths = _run_lengths(lost, length, rng)
+    free = cells - lost
+    if len(lengths) > free + 1:
+        raise DataError(
+            f"runs of {length[0]} to {length[1]} steps with a step between them cannot make up a share of {rate}: "
+            "ask for less or for longer runs"
+        )
+    # Different ones of the free + 1 places before, between and behind the free cells: the gaps are their differences.
+    places = np.sort(rng.choice(free + 1, len(lengths), replace=False))
+    gaps = np.diff(places, prepend=0, append=free)
+    turns = np.zeros(2 * len(lengths) + 1, dtype=np.int64)  # gap, run, gap, …, run, gap
+    turns[::2], turns[1::2] = gaps, lengths
+    return np.repeat(np.arange(len(turns)) % 2 == 1, turns)
+
+
+def _run_lengths(total: int, length: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Lengths that sum to the total, one of them cut to fit. (run,)"""
+    lengths = rng.integers(length[0], length[1] + 1, size=-(-total // length[0]))
+    ends = np.cumsum(lengths)
+    count = int(np.searchsorted(ends, total)) + 1 if total else 0
+    lengths = lengths[:count]
+    lengths[-1:] -= ends[count - 1 : count] - total
+    return rng.permutation(lengths)
