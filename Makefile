@@ -29,7 +29,7 @@ speed: $(READY)
 	$(BIN)/python benchmarks/lengths.py --plot
 	$(BIN)/python benchmarks/brits.py --device $(DEVICE)
 
-# Every method on PhysioNet, from the folder that GPVAE_DATA names; with DEVICE=cuda in a quarter of an hour.
+# Every method on PhysioNet, from the folder that GPVAE_DATA names. Most of the time goes to PyPOTS's BRITS.
 methods: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/comparisons.py --device $(DEVICE)

@@ -41,6 +41,19 @@ def _random_data(series: int, time: int, features: int) -> Tensor:
     return torch.where(torch.rand_like(x) < MISSING_RATE, torch.nan, x)
 
 
+def _training_step(peer: Any, inputs: Any) -> Callable[[], None]:
+    """Return the body of PyPOTS's training loop, on one batch."""
+    peer.model.train()
+
+    def step() -> None:
+        peer.optimizer.zero_grad()
+        loss = peer.model(inputs, calc_criterion=True)["loss"].sum()
+        loss.backward()
+        peer.optimizer.step()
+
+    return step
+
+
 def gpvae_step(
     batch: int,
     time: int,
@@ -86,15 +99,7 @@ def gpvae_step(
         )
     x = _random_data(batch, time, features).to(device)
     inputs = {"X": torch.nan_to_num(x), "missing_mask": (~torch.isnan(x)).float()}
-    peer.model.train()
-
-    def step() -> None:
-        peer.optimizer.zero_grad()
-        loss = peer.model(inputs, calc_criterion=True)["loss"].sum()
-        loss.backward()
-        peer.optimizer.step()
-
-    return step
+    return _training_step(peer, inputs)
 
 
 def brits(time: int, features: int, *, hidden: int, device: str, **training: int) -> Any:
@@ -130,15 +135,7 @@ def brits_step(values: Tensor, observed: Tensor, *, hidden: int) -> Callable[[],
     """
     peer = brits(*values.shape[1:], hidden=hidden, device=values.device.type)
     inputs = brits_inputs(values, observed)
-    peer.model.train()
-
-    def step() -> None:
-        peer.optimizer.zero_grad()
-        loss = peer.model(inputs, calc_criterion=True)["loss"].sum()
-        loss.backward()
-        peer.optimizer.step()
-
-    return step
+    return _training_step(peer, inputs)
 
 
 def csdi_sampler(

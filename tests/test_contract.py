@@ -213,6 +213,8 @@ def test_column_that_was_never_observed_stays_missing_with_a_warning(imputer: Im
         result = imputer.impute(waves, samples=30)
     assert np.isnan(result.mean[..., 1]).all()
     assert np.isfinite(result.mean[..., [0, 2]]).all()
+    if has_intervals(imputer):
+        assert np.isnan(result.interval(0.9)[0][..., 1]).all()
 
 
 def test_constant_column_is_filled_with_its_value(imputer: Imputer, waves: Array) -> None:
@@ -320,12 +322,9 @@ def test_training_is_watched_over(trained: Trained, waves: Array, tmp_path: Path
     assert "validation" not in without.history_[0]
 
 
-def test_interrupted_fit_goes_on(
-    trained: Trained, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = fresh(trained).fit(waves).impute(waves, samples=2).mean
-    file, calls = tmp_path / "fit.checkpoint", 0
-    original = type(trained)._score
+def fit_interrupted(imputer: Imputer, sort: type[Trained], data: Array, file: Path, patch: pytest.MonkeyPatch) -> None:
+    """Fit with a Ctrl-C during the third validation."""
+    calls, original = 0, sort._score
 
     def interrupted(self: Trained, *args: Any) -> float:
         nonlocal calls
@@ -334,31 +333,27 @@ def test_interrupted_fit_goes_on(
             signal.raise_signal(signal.SIGINT)
         return original(self, *args)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(trained), "_score", interrupted)
+    with patch.context() as patched:
+        patched.setattr(sort, "_score", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fresh(trained).fit(waves, checkpoint=file)
+            imputer.fit(data, checkpoint=file)
     assert calls == 3
+
+
+def test_interrupted_fit_goes_on(
+    trained: Trained, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, file = fresh(trained).fit(waves).impute(waves, samples=2).mean, tmp_path / "fit.checkpoint"
+    fit_interrupted(fresh(trained), type(trained), waves, file, monkeypatch)
     assert np.array_equal(fresh(trained).fit(waves, checkpoint=file).impute(waves, samples=2).mean, expected)
     with pytest.raises(TrainingError, match="belongs to a run on other data or settings"):
         fresh(trained).fit(waves[:5], checkpoint=file)
 
 
 def test_conformal_fit_goes_on_too(waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, file, calls = IMPUTERS["conformal brits"], tmp_path / "fit.checkpoint", 0
-    expected, original = make().fit(waves).impute(waves).interval(0.8)[0], BRITS._score
-
-    def interrupted(self: BRITS, *args: Any) -> float:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BRITS, "_score", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            make().fit(waves, checkpoint=file)
+    make, file = IMPUTERS["conformal brits"], tmp_path / "fit.checkpoint"
+    expected = make().fit(waves).impute(waves).interval(0.8)[0]
+    fit_interrupted(make(), BRITS, waves, file, monkeypatch)
     assert np.array_equal(make().fit(waves, checkpoint=file).impute(waves).interval(0.8)[0], expected)
 
 

@@ -161,17 +161,6 @@ def test_series_without_any_observation_comes_from_the_prior_with_wide_intervals
         assert result.std[3, :, column].mean() > result.std[..., column][seen[..., column]].mean()
 
 
-def test_column_that_was_never_observed_stays_missing_with_a_warning(tiny: GPVAE, waves: Array) -> None:
-    waves[..., 1] = np.nan
-    with pytest.warns(UserWarning, match="column 'x1' has no observed value: it stays missing"):
-        tiny.fit(waves)
-    with pytest.warns(UserWarning, match="column 'x1' had no observed value when the model was fitted"):
-        result = tiny.impute(waves, samples=30)
-    assert np.isnan(result.mean[..., 1]).all()
-    assert np.isfinite(result.mean[..., [0, 2]]).all()
-    assert np.isnan(result.interval(0.9)[0][..., 1]).all()
-
-
 def test_scaling_of_large_numbers_keeps_their_digits(tiny: GPVAE, waves: Array) -> None:
     """Draws are kept as scaled float32: a column near 1e9 that varies by 1 must not become steps of 64."""
     data = waves[..., :1] + 1e9

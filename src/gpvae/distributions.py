@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -308,7 +308,7 @@ class PerColumn(nn.Module):
 
     def groups(self) -> list[tuple[Likelihood, Tensor]]:
         """Each likelihood with the features it is for."""
-        return [(part, self.get_buffer(f"group_{i}")) for i, part in enumerate(self.parts)]  # type: ignore[misc]
+        return [(cast(Likelihood, part), self.get_buffer(f"group_{i}")) for i, part in enumerate(self.parts)]
 
     def seen(self, values: Tensor, observed: Tensor) -> Tensor:
         return torch.cat([part.seen(values[..., g], observed[..., g]) for part, g in self.groups()], dim=-1)

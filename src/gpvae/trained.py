@@ -246,6 +246,8 @@ class PointNetwork(Protocol):
         """The most numbers that it makes of one time step."""
         ...
 
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+
     def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss: ...
 
     def fill(self, batch: Batch, generator: Generator) -> Tensor:
@@ -283,7 +285,7 @@ class PointImputer(Trained):
 
 
 def _steps_at_once(network: PointNetwork) -> int:
-    device = next(network.parameters()).device  # type: ignore[attr-defined]
+    device = next(network.parameters()).device
     return max(1, NUMBERS_AT_ONCE[device.type] // network.widest)
 
 
