@@ -54,3 +54,32 @@ def test_segments_fill_the_gpu_and_cover_the_series() -> None:
         assert (segments - 1) * steps < time <= segments * steps
         assert 8 <= steps <= 120
     assert gpu._segments(16, 2**20, shortest=8, longest=120)[0] * 16 >= gpu.LANES_WANTED
+
+
+@pytest.mark.parametrize(("rows", "inputs", "hidden", "outputs"), [(1, 9, 5, 9), (300, 9, 64, 9), (700, 27, 100, 3)])
+def test_narrow_perceptron(
+    rows: int, inputs: int, hidden: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles that are full and not; more tiles than programs. Tensor cores keep ten bits of a float32."""
+    perceptron = pytest.importorskip("gpvae.networks.gpu")
+    monkeypatch.setattr(perceptron, "PROGRAMS", 2)
+    generator = torch.Generator().manual_seed(rows)
+    shapes = (rows, inputs), (hidden, inputs), (hidden,), (outputs, hidden)
+    x, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
+    grad = torch.randn(rows, outputs, generator=generator)
+    exact = [each.double().requires_grad_() for each in weights]
+    ours = [each.to(DEVICE).requires_grad_() for each in weights]
+    first, bias, second = exact
+    theirs = (x.double() @ first.T + bias).relu() @ second.T
+    found = perceptron.narrow_perceptron(x.to(DEVICE), *ours)
+    tolerance = 3e-3 if DEVICE == "cuda" else 1e-5
+    for got, wanted in [
+        (found, theirs),
+        *zip(
+            torch.autograd.grad(found, ours, grad.to(DEVICE)),
+            torch.autograd.grad(theirs, exact, grad.double()),
+            strict=True,
+        ),
+    ]:
+        error = (got.cpu().double() - wanted).abs().max() / wanted.abs().max()
+        assert error < tolerance

@@ -66,7 +66,9 @@ class Scaling:
         return np.array([kind in kinds for kind in self.kinds])
 
     def apply(self, values: Floats) -> Floats:
-        """(row, feature) in the data's units → in the model's."""
+        """(row, feature) in the data's units → in the model's; `values` itself where those are the same."""
+        if (self.shift == 0).all() and (self.scale == 1).all() and not self.of_kind("positive", *CLASSES).any():
+            return values
         reciprocal = np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
         logarithmic = self.of_kind("positive")
         if logarithmic.any():

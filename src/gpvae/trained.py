@@ -104,9 +104,11 @@ class Trained(Imputer):
         panel = panel.relabelled(schema.labels)
         fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
         held_out = self._hold_out(panel, schema)
+        rows = schema.rows(panel, panel.observed & ~held_out, fabric.device)
+        unasked = replace(rows, observed=torch.zeros_like(rows.observed))
         exam = Exam(
-            rows=schema.rows(panel, panel.observed & ~held_out, fabric.device),
-            answers=schema.rows(panel, held_out, fabric.device),
+            rows=rows,
+            answers=schema.rows(panel, held_out, fabric.device) if held_out.any() else unasked,
             pieces=windows(panel, self.window),
             seed=int(self.seed),
         )
