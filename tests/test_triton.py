@@ -3,6 +3,7 @@
 import pytest
 import torch
 from test_linalg import assert_same_kl, kl_case
+from torch.nn.functional import conv2d
 
 from gpvae.linalg import fast, linear_recurrence
 
@@ -56,30 +57,29 @@ def test_segments_fill_the_gpu_and_cover_the_series() -> None:
     assert gpu._segments(16, 2**20, shortest=8, longest=120)[0] * 16 >= gpu.LANES_WANTED
 
 
-@pytest.mark.parametrize(("rows", "inputs", "hidden", "outputs"), [(1, 9, 5, 9), (300, 9, 64, 9), (700, 27, 100, 3)])
-def test_narrow_perceptron(
-    rows: int, inputs: int, hidden: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("frames", "shape", "hidden"), [(1, (1, 3, 2), 5), (3, (1, 6, 7), 20), (5, (2, 9, 5), 100), (2, (6, 8, 8), 70)]
+)
+def test_two_convolutions(
+    frames: int, shape: tuple[int, int, int], hidden: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tiles that are full and not; more tiles than programs. Tensor cores keep ten bits of a float32."""
-    perceptron = pytest.importorskip("gpvae.networks.gpu")
-    monkeypatch.setattr(perceptron, "PROGRAMS", 2)
-    generator = torch.Generator().manual_seed(rows)
-    shapes = (rows, inputs), (hidden, inputs), (hidden,), (outputs, hidden)
-    x, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
-    grad = torch.randn(rows, outputs, generator=generator)
-    exact = [each.double().requires_grad_() for each in weights]
-    ours = [each.to(DEVICE).requires_grad_() for each in weights]
-    first, bias, second = exact
-    theirs = (x.double() @ first.T + bias).relu() @ second.T
-    found = perceptron.narrow_perceptron(x.to(DEVICE), *ours)
-    tolerance = 3e-3 if DEVICE == "cuda" else 1e-5
-    for got, wanted in [
-        (found, theirs),
-        *zip(
-            torch.autograd.grad(found, ours, grad.to(DEVICE)),
-            torch.autograd.grad(theirs, exact, grad.double()),
-            strict=True,
-        ),
-    ]:
+    """Tiles that are full and not, more tiles than programs. Tensor cores keep ten bits of a float32."""
+    kernels = pytest.importorskip("gpvae.networks.gpu")
+    monkeypatch.setattr(kernels, "SHARES", 2)
+    generator = torch.Generator().manual_seed(hidden)
+    image = torch.randn(frames, *shape, generator=generator)
+    first = torch.randn(hidden, shape[0], 3, 3, generator=generator)
+    bias, last = torch.randn(hidden, generator=generator), torch.randn(1, hidden, 3, 3, generator=generator)
+    exact = [each.double().requires_grad_() for each in (first, bias, last)]
+    ours = [each.to(DEVICE).requires_grad_() for each in (first, bias, last)]
+    theirs = conv2d(conv2d(image.double(), exact[0], exact[1], padding=1).relu(), exact[2], padding=1).squeeze(1)
+    found = kernels.two_convolutions(image.to(DEVICE), ours[0].flatten(1), ours[1], ours[2][0].flatten(1).T)
+    grad = torch.randn(theirs.shape, generator=generator)
+    gradients = zip(
+        torch.autograd.grad(found, ours, grad.to(DEVICE)),
+        torch.autograd.grad(theirs, exact, grad.double()),
+        strict=True,
+    )
+    for got, wanted in [(found, theirs), *gradients]:
         error = (got.cpu().double() - wanted).abs().max() / wanted.abs().max()
-        assert error < tolerance
+        assert error < (3e-3 if DEVICE == "cuda" else 1e-5)

@@ -173,6 +173,31 @@ class Bernoulli(_Elementwise):
         return (_uniform_like(decoded, generator) < decoded.sigmoid()).to(decoded.dtype)
 
 
+class SelectiveBernoulli(Bernoulli):
+    """Zeros and ones that go missing at rates of their own, which are learned with the rest.
+
+    p(missing | x) = m_x,  so that, with π the probability of a one,
+
+    p(missing) = (1 - π) m_0 + π m_1          of a value that is missing
+    p(x = 1 | missing) = π m_1 / p(missing)    log-odds are those of π, and log m_1 / m_0 more
+    """
+
+    def __init__(self, features: int):
+        super().__init__(features)
+        self.gaps = nn.Parameter(torch.zeros(2))  # log-odds of going missing, for 0 and for 1
+
+    def log_prob_of_gaps(self, decoded: Tensor, values: Tensor, observed: Tensor) -> Tensor:
+        """Log p(missing or not | decoded, the value where it is observed)."""
+        (lost_0, lost_1), (kept_0, kept_1) = logsigmoid(self.gaps), logsigmoid(-self.gaps)
+        kept = values * kept_1 + (1 - values) * kept_0
+        return torch.where(observed, kept, torch.logaddexp(logsigmoid(decoded) + lost_1, logsigmoid(-decoded) + lost_0))
+
+    def of_missing(self, decoded: Tensor) -> Tensor:
+        """What was decoded, once it is known that the value is missing."""
+        lost_0, lost_1 = logsigmoid(self.gaps)
+        return decoded + lost_1 - lost_0
+
+
 class Poisson(_Elementwise):
     """Counts with the rate r = typical · (softplus(decoded) / log 2 + FLOOR): typical where decoded is 0."""
 

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.batches import Cut, Rows, whole_series
+from gpvae.batches import Cut, Rows, whole_pieces, whole_series
 from gpvae.imputer import Filled
 from gpvae.judge import Judge
 from gpvae.model import Ingredients, LatentModel, Loss, ModelConfig
@@ -118,6 +119,23 @@ class GPVAE(Trained):
         Judge(network, exam, _rows_at_once(network)).set_noise()
 
     @torch.no_grad()
+    def decoded_mean(self, data: Any) -> Floats:
+        """The data without gaps, each filled with what the mean of the latent series decodes to. (row, feature)
+
+        One pass without draws: faster than the mean over draws that `impute` gives, and blind to what is uncertain.
+        """
+        check_is_fitted(self)
+        panel = self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
+        filled, scaling = panel.values.copy(), self.schema_.scaling
+        parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+        for rows, keep, batch, _ in self._batches_of(panel, parts, _rows_at_once(self.model_), 0):
+            decoded = self.model_.decode_missing(self.model_.encode(batch).mean).flatten(0, 1)[keep]
+            means = self.model_.likelihood.mean(decoded).cpu().numpy()
+            row, column = np.nonzero(~panel.observed[rows] & scaling.known)
+            filled[rows[row], column] = scaling.undo(means[row, column], column)
+        return filled
+
+    @torch.no_grad()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         counts = missing.sum(axis=1)
         first = np.cumsum(counts) - counts  # the first missing cell of each row
@@ -194,7 +212,7 @@ class GPVAE(Trained):
                 chosen = slice(first, min(first + step, samples))
                 shape = (chosen.stop - first, *posterior.mean.shape)
                 z = posterior.sample(torch.randn(shape, generator=generator, device=device))
-                yield places[gaps], chosen, self.model_.decode(z.flatten(1, 2)[:, wanted]), generator
+                yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted]), generator
 
 
 def _rows_at_once(model: LatentModel) -> int:

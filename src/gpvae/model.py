@@ -27,6 +27,7 @@ from gpvae.distributions import (
     PerColumn,
     Poisson,
     PriorAt,
+    SelectiveBernoulli,
     Times,
     likelihood_for,
     neighbours_for,
@@ -60,6 +61,7 @@ class ModelConfig:
     see_observed: bool = True  # the encoder also sees which values are observed
     see_times: bool = True  # and how long ago the step before was
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
+    missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
     jitter: float = 1e-3
 
@@ -71,6 +73,8 @@ class ModelConfig:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if self.posterior not in get_args(Posterior) or self.likelihood not in get_args(LikelihoodName):
             raise ValueError(f"there is no {self.posterior!r} posterior, or no {self.likelihood!r} likelihood")
+        if self.missing_by_value and (self.likelihood != "bernoulli" or self.score_missing):
+            raise ValueError("missing_by_value goes with a Bernoulli likelihood, and not with score_missing")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
@@ -147,13 +151,13 @@ class LatentModel(nn.Module):
         self.decoder = mlp([config.latent_dim, *config.decoder_widths, self.likelihood.outputs])
         self._start_smooth_and_sharp()
 
-    KERNEL_PACE = 10  # a kernel has few parameters, far from where they have to go
+    PACE_OF_FEW = 10  # a kernel's parameters, and the like, are few and far from where they have to go
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """For the optimiser: the networks, and the kernel at a pace of its own."""
-        networks = [value for name, value in self.named_parameters() if not name.startswith("prior.")]
-        pace = self.KERNEL_PACE * learning_rate
-        return [{"params": networks}, {"params": list(self.prior.parameters()), "lr": pace}]
+        """For the optimiser: the networks, and what is few at a pace of its own."""
+        few = [*self.prior.parameters(), *([self.likelihood.gaps] if isinstance(self.likelihood, SelectiveBernoulli) else [])]
+        networks = [value for value in self.parameters() if not any(value is one for one in few)]
+        return [{"params": networks}, {"params": few, "lr": self.PACE_OF_FEW * learning_rate}]
 
     def encode(self, batch: Batch) -> Chain:
         """q(z | x), a Chain of (batch, time, latent). Missing values enter as zeros.
@@ -189,6 +193,11 @@ class LatentModel(nn.Module):
     def decode(self, z: Tensor) -> Tensor:
         """The likelihood's parameters for each value. (..., time, latent) → (..., time, output)"""
         return _at_least_single(self.decoder(z))
+
+    def decode_missing(self, z: Tensor) -> Tensor:
+        """The same for values that are known to be missing, which may say something about them."""
+        decoded = self.decode(z)
+        return self.likelihood.of_missing(decoded) if isinstance(self.likelihood, SelectiveBernoulli) else decoded
 
     def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
         """The negative bound per step: ELBO with the closed-form KL, or the importance-weighted one for K > 1.
@@ -236,8 +245,12 @@ class LatentModel(nn.Module):
 
     def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
         """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
-        log_prob = self.likelihood.log_prob(self.decode(z), batch.values)
-        return (log_prob * self._scored(batch)).sum((-2, -1))
+        decoded = self.decode(z)
+        log_prob = self.likelihood.log_prob(decoded, batch.values) * self._scored(batch)
+        if isinstance(self.likelihood, SelectiveBernoulli):
+            gaps = self.likelihood.log_prob_of_gaps(decoded, batch.values, batch.observed)
+            log_prob = log_prob + gaps * batch.valid.unsqueeze(-1)
+        return log_prob.sum((-2, -1))
 
     def _scored(self, batch: Batch) -> Tensor:
         """Which values the bound counts. A plain VAE takes missing ones for zeros, but a zero is not just any class."""
@@ -259,8 +272,9 @@ class LatentModel(nn.Module):
     def _new_likelihood(self, kinds: Sequence[str], levels: Sequence[int]) -> Likelihood:
         config = self.config
         if not any(kind != "real" for kind in kinds):
-            gaussian = config.likelihood == "gaussian"
-            return Gaussian(self.features, config.noise) if gaussian else Bernoulli(self.features)
+            if config.likelihood == "gaussian":
+                return Gaussian(self.features, config.noise)
+            return (SelectiveBernoulli if config.missing_by_value else Bernoulli)(self.features)
         if config.likelihood != "gaussian" or config.image_shape is not None:
             raise ValueError("columns have kinds of their own only with a Gaussian likelihood, and not in images")
         return likelihood_for(kinds, levels, config.noise)

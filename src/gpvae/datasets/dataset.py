@@ -41,16 +41,21 @@ class DataSet:
         if split not in self.splits:
             has = f"has {', '.join(self.splits)}" if self.splits else "is not divided"
             raise DataError(f"{self.name} has no split {split!r}: it {has}")
-        series = _run(self.splits[split])
+        series = self.splits[split]
+        return replace(self.part(series), splits={split: np.arange(len(series))})
+
+    def part(self, numbers: NDArray[np.int64]) -> "DataSet":
+        """Some of the series, undivided; where they lie in a run, without a copy."""
+        series = _run(numbers)
         values, truth = (self._stacked(each)[series] for each in (self.panel.values, self.truth))
-        ids = tuple(self.panel.ids[i] for i in self.splits[split])
+        ids = tuple(self.panel.ids[i] for i in numbers)
         panel = even_panel(values, self.panel.columns, ids, self.panel.times[: values.shape[1]])
         return replace(
             self,
             panel=replace(panel, clock=self.panel.clock),
             truth=panel.values if self.truth is self.panel.values else truth.reshape(panel.values.shape),
             labels=None if self.labels is None else self.labels[series],
-            splits={split: np.arange(len(panel))},
+            splits={},
         )
 
     def _stacked(self, rows: NDArray[Any]) -> NDArray[Any]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, max_pool1d, pad
 
-fused_perceptron: Any = None
+fused: Any = None
 with suppress(ImportError):  # PyTorch for CPUs comes without Triton
-    from gpvae.networks.gpu import narrow_perceptron as fused_perceptron
+    from gpvae.networks.gpu import two_convolutions as fused
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
@@ -58,8 +58,7 @@ class ImagePreprocessor(nn.Module):
 
     The last convolution has no ReLU: a single channel behind one dies easily, and the encoder then sees nothing.
 
-    Computed as a perceptron on the neighbourhoods of all pixels: libraries are slow to find the gradients of
-    convolutions from or to so few channels.
+    On CUDA by kernels of our own: libraries are slow to find the gradients of convolutions from or to so few channels.
     """
 
     def __init__(self, shape: tuple[int, int, int], *, filters: int):
@@ -73,23 +72,12 @@ class ImagePreprocessor(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        frames = x.reshape(-1, *self.shape)
+        if fused is None or not x.is_cuda or x.dtype != torch.float32 or x.requires_grad:
+            return self.layers(frames).reshape(*x.shape[:-1], -1)
         first, _, last = self.layers
-        height, width = self.shape[1:]
-        frames = pad(x.reshape(-1, *self.shape), (1, 1, 1, 1))
-        around = frames.unfold(2, 3, 1).unfold(3, 3, 1)  # (frame, channel, height, width, 3, 3)
-        around = around.permute(0, 2, 3, 1, 4, 5).reshape(-1, 9 * self.shape[0])
-        # What each pixel gives to each of its neighbours; then, what each gets from them.
-        given = _narrow_perceptron(around, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T)
-        given = pad(given.unflatten(0, (-1, height, width)), (0, 0, 1, 1, 1, 1))
-        got = [given[:, i : i + height, j : j + width, 3 * i + j] for i in range(3) for j in range(3)]
-        return (torch.stack(got).sum(0) + last.bias).reshape(*x.shape[:-1], -1)
-
-
-def _narrow_perceptron(x: Tensor, first: Tensor, bias: Tensor, second: Tensor) -> Tensor:
-    """One hidden layer with ReLU, on many rows. (row, input), (hidden, input), (hidden,), (output, hidden)"""
-    if fused_perceptron is not None and x.is_cuda and x.dtype == torch.float32 and not x.requires_grad:
-        return fused_perceptron(x, first, bias, second)
-    return linear(linear(x, first, bias).relu(), second)
+        one = fused(frames, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T)
+        return (one + last.bias).reshape(*x.shape[:-1], -1)
 
 
 def stack_channels(values: Tensor, observed: Tensor) -> Tensor:

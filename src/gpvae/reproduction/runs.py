@@ -1,0 +1,218 @@
+"""One training and its judgement, by the paper's protocol.
+
+nll                 of missing values, with one posterior sample; nll_mixture: of the mixture over 20
+nll_per_observed    the same sum as nll, divided by the number of values that are *not* missing (see `paper`)
+mse                 of the decoded posterior mean at missing values, rounded for Healing MNIST
+auroc               of logistic regression on the imputed, flattened series: fitted on the first half of those
+                    evaluated, scored on the second; of digits each against the rest, averaged
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from gpvae import missingness, paper
+from gpvae.datasets import DataSet, load
+from gpvae.imputer import Imputer
+from gpvae.kernels import RBF
+from gpvae.latent import GPVAE
+from gpvae.methods import method
+from gpvae.model import ModelConfig
+from gpvae.panel import Bools, Floats
+from gpvae.paper import Task
+
+LATENT = ("vae", "hi-vae", "gp-vae, RBF", "gp-vae")  # methods whose settings the paper's presets are
+WHITE, BLACK = 0.90, 0.45  # of Healing MNIST's pixels, how many go missing where that is not at random
+MIXTURE = 20
+AT_ONCE = 500  # series that are judged in one go
+SHOWN = 3  # series that pictures may show
+
+SETTINGS = {"healing_mnist": paper.HEALING_MNIST, "sprites": paper.SPRITES, "physionet2012": paper.PHYSIONET}
+# A small version for tests: so many series, and networks to match.
+QUICK_SERIES = {"healing_mnist": 200, "sprites": 24, "physionet2012": 200}
+QUICK_MODEL = {"latent_dim": 8, "image_filters": 4, "encoder_filters": 16, "encoder_widths": (16,)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A task with the paper's settings or ours, and a seed for everything that is random in it."""
+
+    task: Task
+    seed: int
+    changes: int = 0  # so many of the data's `paper.CHANGES` are made
+    quick: bool = False  # a small version
+
+    @property
+    def key(self) -> dict[str, str]:
+        task = self.task
+        names = {"data": task.data, "gaps": task.gaps, "rate": f"{task.rate:g}", "method": task.method}
+        return {**names, "changes": str(self.changes), "seed": str(self.seed), "size": ("full", "quick")[self.quick]}
+
+    def __str__(self) -> str:
+        task = self.task
+        return f"{task.data}, {task.gaps} {task.rate:g}, {task.method}, {self.changes} changes, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """Some of the series that were judged: for pictures. (row, feature)"""
+
+    truth: Floats
+    hidden: Bools
+    filled: Floats
+    lower: Floats | None = None  # of the 90 % interval
+    upper: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    measures: dict[str, float]
+    example: Example
+
+
+def execute(run: Run, *, device: str = "auto", verbose: bool = False) -> Outcome:
+    """Train and measure."""
+    train, test, train_gaps, test_gaps = _posed(run.task.data, run.task.gaps, run.task.rate, run.seed, run.quick)
+    imputer = new_imputer(run, device=device, verbose=verbose)
+    started = time.perf_counter()
+    imputer.fit(missingness.hide(train.panel, train_gaps))
+    seconds = time.perf_counter() - started
+    measures, filled = judged(imputer, test, test_gaps, run)
+    return Outcome({**measures, "seconds": seconds}, _example(imputer, test, test_gaps, filled))
+
+
+@lru_cache(maxsize=1)
+def _posed(data: str, kind: str, rate: float, seed: int, quick: bool) -> tuple[DataSet, DataSet, Bools, Bools]:
+    """What to train and to evaluate on, and which cells of either are missing.
+
+    PhysioNet is evaluated on the patients it was trained on, of set a, as in the paper.
+    """
+    train, test = _data(data, quick)
+    hidden = gaps(train, kind, rate, [seed, 0])
+    return train, test, hidden, hidden if test is train else gaps(test, kind, rate, [seed, 1])
+
+
+@cache
+def _data(name: str, quick: bool) -> tuple[DataSet, DataSet]:
+    count = QUICK_SERIES[name] if quick else None
+    train = load(name, splits=["train"], count=count)
+    return train, train if name == "physionet2012" else load(name, splits=["test"], count=count)
+
+
+def gaps(data: DataSet, kind: str, rate: float, seed: Sequence[int]) -> Bools:
+    """Which known cells go missing. (row, feature)"""
+    if kind == "not-at-random":
+        return missingness.by_value(data.panel, BLACK, WHITE, seed, threshold=0.5)
+    if kind == "random":
+        return missingness.by_value(data.panel, rate, rate, seed, threshold=0.5)  # each for itself
+    if kind == "spatial":
+        assert data.image_shape is not None
+        return missingness.spatial(data.panel, rate, seed, data.image_shape)
+    return missingness.MECHANISMS[kind](data.panel, rate, seed)
+
+
+def new_imputer(run: Run, *, device: str = "auto", verbose: bool = False) -> Imputer:
+    """The run's method with its settings."""
+    task, given = run.task, {"device": device, "seed": run.seed, "verbose": verbose}
+    if task.method == "forward" and task.data != "physionet2012":
+        return method("forward", before=0.0)  # black
+    if task.method not in LATENT:
+        return method(task.method, **given, batch_size=64, **({"epochs": 2} if run.quick else {}))
+    settings = dict(SETTINGS[task.data])
+    model = _without_time(settings.pop("model"), task.method)
+    for change in paper.CHANGES[task.data][: run.changes]:
+        settings |= change.training
+        model = replace(model, **{name: value for name, value in change.model.items() if name != "encoder_window"})
+    if run.quick:
+        settings["epochs"] = 2
+        model = replace(model, **QUICK_MODEL)
+    return GPVAE(model, **settings, **given)
+
+
+def _without_time(model: ModelConfig, name: str) -> ModelConfig:
+    """The model that a method is; the VAE and the HI-VAE look at each step for itself."""
+    if name == "gp-vae":
+        return model
+    if name == "gp-vae, RBF":
+        return replace(model, kernel=RBF(2.0))
+    alone: dict[str, Any] = {"neighbours": 0, "jitter": 1e-6, "posterior": "diagonal", "encoder_window": 1}
+    return replace(model, **alone, score_missing=name == "vae")
+
+
+def judged(imputer: Imputer, test: DataSet, hidden: Bools, run: Run) -> tuple[dict[str, float], Floats]:
+    """All that the paper's tables ask of the run's task; and the filled series, as they were judged. (row, feature)"""
+    wanted = {cell.measure for cells in paper.TABLES.values() for cell in cells if cell.task == run.task}
+    rounded = test.name == "healing_mnist" and run.task.method in LATENT
+    filled = np.empty(test.truth.shape, dtype=np.float32)
+    sums = dict.fromkeys(("squares", "nll", "nll_mixture"), 0.0)
+    probable = imputer.gives_distributions and any(name.startswith("nll") for name in wanted)
+    for number, (part, rows) in enumerate(_parts(test)):
+        gaps, visible = hidden[rows], missingness.hide(part.panel, hidden[rows])
+        found = imputer.decoded_mean(visible) if isinstance(imputer, GPVAE) else imputer.impute(visible, samples=1).mean_rows
+        filled[rows] = np.rint(found) if rounded else found
+        sums["squares"] += float(np.square(filled[rows][gaps] - part.truth[gaps], dtype=np.float64).sum())
+        for name, samples in (("nll", 1), ("nll_mixture", MIXTURE)) if probable else ():
+            truth = np.where(gaps, part.truth, np.nan)
+            density = imputer.log_likelihood(visible, truth, samples=samples, seed=run.seed + number)
+            sums[name] -= float(density[gaps].sum())
+    cells = np.count_nonzero(hidden)
+    measures = {"mse": sums["squares"] / cells}
+    if probable:
+        known = np.count_nonzero(~np.isnan(test.truth)) - cells
+        measures |= {"nll": sums["nll"] / cells, "nll_mixture": sums["nll_mixture"] / cells}
+        measures["nll_per_observed"] = sums["nll"] / known
+    if "auroc" in wanted:
+        assert test.labels is not None
+        measures["auroc"] = auroc(_series(test, filled), test.labels)
+    return measures, filled
+
+
+def _parts(data: DataSet) -> Iterator[tuple[DataSet, slice]]:
+    """A few series at a time, and where their rows are."""
+    steps = int(data.panel.lengths[0])
+    for first in range(0, len(data.panel), AT_ONCE):
+        series = np.arange(first, min(first + AT_ONCE, len(data.panel)))
+        yield data.part(series), slice(first * steps, (first + len(series)) * steps)
+
+
+def _series(data: DataSet, rows: Floats) -> Floats:
+    """Flattened; columns of different units by what is usual in them, so that none weighs more than another."""
+    if data.image_shape is None:
+        rows = (rows - np.nanmean(data.truth, 0)) / np.nanstd(data.truth, 0)
+    return rows.reshape(len(data.panel), -1)
+
+
+def auroc(series: Floats, labels: NDArray[np.int64]) -> float:
+    """Of logistic regression: fitted on the first half, scored on the second. (series, number), (series,)"""
+    half = len(series) // 2
+    if len(np.unique(labels)) == 2:
+        model = LogisticRegression(solver="liblinear", max_iter=10_000)
+    else:
+        model = LogisticRegression(max_iter=1_000)
+    scores = model.fit(series[:half], labels[:half]).predict_proba(series[half:])
+    if len(model.classes_) == 2:
+        return float(roc_auc_score(labels[half:], scores[:, 1]))
+    each = [(labels[half:] == label, score) for label, score in zip(model.classes_, scores.T, strict=True)]
+    return float(np.mean([roc_auc_score(is_it, score) for is_it, score in each if is_it.any()]))
+
+
+def _example(imputer: Imputer, test: DataSet, hidden: Bools, filled: Floats) -> Example:
+    """The first few images; the patient with the most hidden cells, with intervals where the method has any."""
+    steps = int(test.panel.lengths[0])
+    if test.image_shape is not None:
+        rows = slice(0, SHOWN * steps)
+        return Example(test.truth[rows], hidden[rows], filled[rows])
+    series = int(np.argmax(hidden.reshape(len(test.panel), -1).sum(1)))
+    rows = slice(series * steps, (series + 1) * steps)
+    lower = upper = None
+    if imputer.gives_distributions:
+        part = test.part(np.array([series]))
+        lower, upper = imputer.impute(missingness.hide(part.panel, hidden[rows])).interval_rows(0.9)
+    return Example(test.truth[rows], hidden[rows], filled[rows], lower, upper)
