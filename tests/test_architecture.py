@@ -35,7 +35,9 @@ ORDER = [
     "methods",
     "evaluation",
     "paper",
+    "provenance",
     "report",
+    "reproduction",
     "demo",
     "cli",
 ]

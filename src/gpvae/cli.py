@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpvae.files import TableFile
     from gpvae.imputer import Imputer
     from gpvae.panel import Panel
+    from gpvae.reproduction import Table as Reproduced
 
 app = typer.Typer(
     help="Fill the gaps of multivariate time series, and say how sure it is.",
@@ -296,6 +297,50 @@ def datasets(
 
 
 @app.command()
+def reproduce(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="Tables T1, T2, T3, S4, S5, figures F2, F3, what our changes bring (changes), or all.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for runs, tables and figures.")] = Path(
+        "reproduction"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each kind, with the seeds 0, 1, …")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, to see it work.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    device: DeviceOption = Device.auto,
+) -> None:
+    """Run the paper's experiments again, and put our numbers beside the published ones.
+
+    `gpvae reproduce T1 --seeds 3 --device cuda`
+
+    `gpvae reproduce all --quick`
+
+    What is finished is kept in the folder: run again, or interrupted, the command goes on from there.
+    """
+    with _one_line_errors():
+        from gpvae import reproduction
+
+        names = reproduction.NAMES if what == ["all"] else what
+        settings = {"seeds": seeds, "quick": quick, "jobs": jobs, "device": device.value}
+        try:
+            made = reproduction.reproduce(
+                names, output, **settings, report=lambda line: console.print(line, markup=False, soft_wrap=True)
+            )
+        except KeyboardInterrupt:
+            complaints.print(f"\nStopped. {output} holds what is finished: the same command goes on from there.")
+            raise typer.Exit(130) from None
+        for name, found in made.items():
+            if isinstance(found, Path):
+                console.print(f"{name}: {found}")
+            else:
+                _print_reproduced(name, found, output / f"{name}.md")
+
+
+@app.command()
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the tables and the picture.")] = Path(
         "demo"
@@ -475,6 +520,15 @@ def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
         numbers = [_text(number, ".3f") for number in (score.mae, score.mse, score.crps, score.nll)]
         shares = [_text(share, ".1%") for share in (score.coverage, *([score.accuracy] if named else []))]
         table.add_row(score.method, *numbers, *shares, _text(score.seconds, ".1f"))
+    console.print(table)
+
+
+def _print_reproduced(name: str, found: "Reproduced", file: Path) -> None:
+    table = Table(title=name, title_justify="left", caption=str(file))
+    for i, heading in enumerate(found.heading):
+        table.add_column(heading, justify="left" if i < 2 else "right")
+    for line in found.lines:
+        table.add_row(*line)
     console.print(table)
 
 

@@ -119,21 +119,30 @@ class GPVAE(Trained):
         Judge(network, exam, _rows_at_once(network)).set_noise()
 
     @torch.no_grad()
-    def decoded_mean(self, data: Any) -> Floats:
-        """The data without gaps, each filled with what the mean of the latent series decodes to. (row, feature)
+    def reconstruct(self, data: Any, *, samples: int = 0, seed: int = 0) -> tuple[Floats, Floats]:
+        """Mean and deviation of every cell of the model's columns, observed or not, as if missing. (row, feature)
 
-        One pass without draws: faster than the mean over draws that `impute` gives, and blind to what is uncertain.
+        Of decoded samples of the latent series, noise included; without samples, what the mean of the latent series
+        decodes to, with the deviation of the noise alone.
         """
         check_is_fitted(self)
         panel = self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
-        filled, scaling = panel.values.copy(), self.schema_.scaling
+        scaling, network = self.schema_.scaling, self.model_
+        if any(kind != "real" for kind in scaling.kinds):
+            raise DataError("only columns of real numbers can be reconstructed; impute fills those of other kinds")
+        mean, std = (np.empty(panel.values.shape, dtype=np.float32) for _ in range(2))
         parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
-        for rows, keep, batch, _ in self._batches_of(panel, parts, _rows_at_once(self.model_), 0):
-            decoded = self.model_.decode_missing(self.model_.encode(batch).mean).flatten(0, 1)[keep]
-            means = self.model_.likelihood.mean(decoded).cpu().numpy()
-            row, column = np.nonzero(~panel.observed[rows] & scaling.known)
-            filled[rows[row], column] = scaling.undo(means[row, column], column)
-        return filled
+        steps = max(1, _rows_at_once(network) // max(1, samples))
+        for rows, keep, batch, generator in self._batches_of(panel, parts, steps, seed):
+            posterior = network.encode(batch)
+            shape = (samples, *posterior.mean.shape)
+            noise = torch.randn(shape, generator=generator, device=generator.device)
+            z = posterior.sample(noise) if samples else posterior.mean.unsqueeze(0)
+            decoded = network.decode_missing(z.flatten(1, 2)[:, keep])
+            means, variance = network.likelihood.mean(decoded), network.likelihood.variance(decoded)
+            mean[rows] = means.mean(0).cpu().numpy()
+            std[rows] = (means.var(0, correction=0) + variance.mean(0)).sqrt().cpu().numpy()
+        return scaling.shift + scaling.scale * mean, scaling.scale * std
 
     @torch.no_grad()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:

@@ -60,6 +60,7 @@ class ModelConfig:
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
     see_times: bool = True  # and how long ago the step before was
+    hide: float = 0.0  # share of the observed values that training hides from the encoder, but scores
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
@@ -75,6 +76,8 @@ class ModelConfig:
             raise ValueError(f"there is no {self.posterior!r} posterior, or no {self.likelihood!r} likelihood")
         if self.missing_by_value and (self.likelihood != "bernoulli" or self.score_missing):
             raise ValueError("missing_by_value goes with a Bernoulli likelihood, and not with score_missing")
+        if not 0 <= self.hide < 1:
+            raise ValueError(f"hide is a share, at least 0 and below 1, not {self.hide}")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
@@ -114,6 +117,7 @@ class Ingredients(NamedTuple):
 
     prior: PriorAt
     noise: Tensor  # (M, [K,] batch, time, latent) standard normal
+    shown: Tensor | None  # (batch, time, feature) bool: what the encoder may see of what is observed; None: all
 
 
 class LatentModel(nn.Module):
@@ -155,7 +159,10 @@ class LatentModel(nn.Module):
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """For the optimiser: the networks, and what is few at a pace of its own."""
-        few = [*self.prior.parameters(), *([self.likelihood.gaps] if isinstance(self.likelihood, SelectiveBernoulli) else [])]
+        few = [
+            *self.prior.parameters(),
+            *([self.likelihood.gaps] if isinstance(self.likelihood, SelectiveBernoulli) else []),
+        ]
         networks = [value for value in self.parameters() if not any(value is one for one in few)]
         return [{"params": networks}, {"params": few, "lr": self.PACE_OF_FEW * learning_rate}]
 
@@ -214,11 +221,16 @@ class LatentModel(nn.Module):
         m, k = self.config.mc_samples, self.config.importance_samples
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
-        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise)
+        shown = None
+        if self.config.hide:
+            chance = torch.rand((*shape, self.features), generator=generator, device=generator.device)
+            shown = chance >= self.config.hide
+        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
-        posterior = self._posterior(batch, given.prior.std, given.prior.corr)
+        seen = batch if given.shown is None else replace(batch, observed=batch.observed & given.shown)
+        posterior = self._posterior(seen, given.prior.std, given.prior.corr)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
         return bound(posterior, batch, NeighbourFactor(given.prior.weights), given.noise, self.config.beta * warmth)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -64,18 +64,23 @@ class ImagePreprocessor(nn.Module):
     def __init__(self, shape: tuple[int, int, int], *, filters: int):
         super().__init__()
         self.shape = shape  # (channels, height, width)
-        first, last = nn.Conv2d(shape[0], filters, 3, padding=1), nn.Conv2d(filters, 1, 3, padding=1)
-        self.layers = nn.Sequential(first, nn.ReLU(), last)
-        for layer in (first, last):
+        self.layers = nn.Sequential(
+            nn.Conv2d(shape[0], filters, 3, padding=1), nn.ReLU(), nn.Conv2d(filters, 1, 3, padding=1)
+        )
+        for layer in self._convolutions():
             assert layer.bias is not None
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
+
+    def _convolutions(self) -> tuple[nn.Conv2d, nn.Conv2d]:
+        first, _, last = self.layers
+        return cast(nn.Conv2d, first), cast(nn.Conv2d, last)
 
     def forward(self, x: Tensor) -> Tensor:
         frames = x.reshape(-1, *self.shape)
         if fused is None or not x.is_cuda or x.dtype != torch.float32 or x.requires_grad:
             return self.layers(frames).reshape(*x.shape[:-1], -1)
-        first, _, last = self.layers
+        first, last = self._convolutions()
         one = fused(frames, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T)
         return (one + last.bias).reshape(*x.shape[:-1], -1)
 

@@ -93,10 +93,10 @@ def backward(
     HIDDEN: tl.constexpr,
 ):  # fmt: skip
     """The share of each program's pixels in the gradients of some hidden units, to be added up."""
-    IN: tl.constexpr = CHANNELS * NEIGHBOURS
+    many: tl.constexpr = CHANNELS * NEIGHBOURS
     share = tl.program_id(0)
     hidden = tl.program_id(1) * HIDDEN + tl.arange(0, HIDDEN)
-    to, shift, on = _weights(first, bias, second, hidden, HIDDEN_ALL, IN, IN_PADDED)
+    to, shift, on = _weights(first, bias, second, hidden, HIDDEN_ALL, many, IN_PADDED)
     back = tl.trans(on)
     sum_first = tl.zeros([IN_PADDED, HIDDEN], tl.float32)
     sum_bias = tl.zeros([HIDDEN], tl.float32)
@@ -113,8 +113,8 @@ def backward(
     inputs, neighbour = tl.arange(0, IN_PADDED), tl.arange(0, 16)
     exists = hidden < HIDDEN_ALL
     place = share * HIDDEN_ALL + hidden
-    to_place = d_first + place[None, :] * IN + inputs[:, None]
-    tl.store(to_place, sum_first, mask=exists[None, :] & (inputs < IN)[:, None])
+    to_place = d_first + place[None, :] * many + inputs[:, None]
+    tl.store(to_place, sum_first, mask=exists[None, :] & (inputs < many)[:, None])
     tl.store(d_bias + place, sum_bias, mask=exists)
     on_place = d_second + (share * NEIGHBOURS + neighbour)[:, None] * HIDDEN_ALL + hidden[None, :]
     tl.store(on_place, sum_second, mask=(neighbour < NEIGHBOURS)[:, None] & exists[None, :])

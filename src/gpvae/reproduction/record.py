@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from gpvae import paper
 from gpvae.files import whole_or_not_at_all
 from gpvae.panel import DataError
 from gpvae.paper import Cell, Published
-from gpvae.reproduction.runs import LATENT, Run
+from gpvae.reproduction.runs import CHANGED, Run
 
 Row = dict[str, str]
 
@@ -38,21 +38,23 @@ class Record:
         rows = [row for row in self.rows() if not run.key.items() <= row.items()]
         rows.append({**run.key, **{name: f"{value:.6g}" for name, value in measures.items()}, **provenance})
         names = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
-        with whole_or_not_at_all(self.path, force=True) as partial:
-            with partial.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+        with (
+            whole_or_not_at_all(self.path, force=True) as partial,
+            partial.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
-    def average(self, run: Run, measure: str) -> tuple[Published, int] | None:
-        """Mean and standard error over the seeds that there are of a run, and how many those are."""
+    def average(self, run: Run, measure: str) -> Published | None:
+        """Mean and standard error over the seeds that there are of a run."""
         wanted = {name: value for name, value in run.key.items() if name != "seed"}
         rows = [row for row in self.rows() if wanted.items() <= row.items()]
         numbers = [float(row[measure]) for row in rows if row.get(measure)]
         if not numbers:
             return None
         error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
-        return Published(float(np.mean(numbers)), error), len(numbers)
+        return Published(float(np.mean(numbers)), error)
 
 
 @dataclass(frozen=True)
@@ -82,22 +84,23 @@ def beside(table: str, record: Record, *, quick: bool = False) -> Table:
 
 
 def _measured(cell: Cell, record: Record, *, ours: bool, quick: bool) -> str:
-    if ours and cell.task.method not in LATENT:
+    if ours and cell.task.method not in CHANGED:
         return ""
     changes = len(paper.CHANGES[cell.task.data]) if ours else 0
     found = record.average(Run(cell.task, 0, changes, quick), cell.measure)
-    return "" if found is None else _text(found[0], _digits(cell))
+    return "" if found is None else _text(found, _digits(cell))
 
 
-def what_changes_bring(data: str, record: Record, measures: Sequence[str], *, quick: bool = False) -> Table:
-    """GP-VAE on a data set, with one change to the paper's settings after the other."""
-    task = paper.laddered(data)
+def what_changes_bring(record: Record, *, quick: bool = False) -> Table:
+    """GP-VAE on each data set, with one change to the paper's settings after the other."""
+    measures = ("nll", "nll_mixture", "mse", "auroc")
     lines: list[list[str]] = []
-    for count, name in enumerate(["paper's settings", *(f"+ {change.name}" for change in paper.CHANGES[data])]):
-        found = [record.average(Run(task, 0, count, quick), measure) for measure in measures]
-        seeds = max((each[1] for each in found if each), default=0)
-        lines.append([name, str(seeds), *("" if each is None else _text(each[0], 4) for each in found)])
-    return Table(["", "seeds", *measures], lines)
+    for data, changes in paper.CHANGES.items():
+        for count, name in enumerate(["paper's settings", *(f"+ {change.name}" for change in changes)]):
+            run = Run(paper.laddered(data), 0, count, quick)
+            found = [record.average(run, measure) for measure in measures]
+            lines.append([data if not count else "", name, *(_text(each, 4) if each else "" for each in found)])
+    return Table(["", "", *measures], lines)
 
 
 def _digits(cell: Cell) -> int:
