@@ -44,12 +44,15 @@ class Scaling:
     ) -> "Scaling":
         """`levels` of classes, by column, where they are known; otherwise all that occur."""
         asked = kinds or ("real",) * len(panel.columns)
+        known = panel.observed.any(axis=0)
         columns = [
             _column_scale(panel, j, kind, levels.get(j), standardise=standardise or kind == "positive")
+            if known[j]
+            else (np.nan, 0.0 if standardise or kind == "positive" else 1.0, "real", ())
             for j, kind in enumerate(asked)
         ]
-        shift, scale, found, known = zip(*columns, strict=True)
-        return cls(np.array(shift), np.array(scale), found, known)
+        shift, scale, found, ordered = zip(*columns, strict=True)
+        return cls(np.array(shift), np.array(scale), found, ordered)
 
     @property
     def known(self) -> Bools:
@@ -105,13 +108,11 @@ class Scaling:
 def _column_scale(
     panel: Panel, j: int, kind: Kind, levels: Sequence[float] | None, *, standardise: bool
 ) -> tuple[float, float, Kind, tuple[float, ...]]:
-    """Shift, scale, kind and levels of a column; one that does not vary is real."""
-    column = panel.values[:, j]
-    seen = column[~np.isnan(column)]
-    if not len(seen):
-        return np.nan, 0.0 if standardise else 1.0, "real", ()
+    """Shift, scale, kind and levels of a column with values; one that does not vary is real."""
     if kind == "real" and not standardise:
         return 0.0, 1.0, kind, ()
+    column = panel.values[:, j]
+    seen = column[~np.isnan(column)]
     if kind != "real" and seen.min() == seen.max():
         return float(seen[0]), 0.0, "real", ()
     if kind in DISCRETE:
