@@ -19,7 +19,6 @@ from gpvae import (
     Panel,
     cli,
     missingness,
-    paper,
     read,
     reproduction,
 )
@@ -27,7 +26,7 @@ from gpvae.datasets import healing_mnist, physionet
 from gpvae.evaluation import evaluate
 from gpvae.files import read_table
 from gpvae.panel import Bools
-from gpvae.reproduction import Record, Run, execute, runs_of
+from gpvae.reproduction import Record, runs_of
 
 DATA = os.environ.get("GPVAE_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="GPVAE_DATA names no folder with the real data")
@@ -131,14 +130,3 @@ def test_a_table_of_the_paper_by_the_command(tmp_path: Path, monkeypatch: pytest
     assert pages[0] == pages[1]
     assert pages[0].count("paper's settings") == 3
     assert pages[0].count("| ours |") == 1
-
-
-def test_small_runs_on_images() -> None:
-    """Digits and sprites of their real sizes, with all our changes."""
-    for data in ("healing_mnist", "sprites"):
-        run = Run(paper.laddered(data), 0, len(paper.CHANGES[data]), quick=True)
-        measures = execute(run, device="cpu").measures
-        assert 0 < measures["mse"] < 0.5
-        if data == "healing_mnist":
-            assert 0 < measures["nll_mixture"] <= measures["nll"] < 2
-            assert measures["auroc"] > 0.5
