@@ -4,10 +4,13 @@ import csv
 import errno
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -439,6 +442,47 @@ def test_what_is_finished_is_kept_when_a_run_fails(executed: Executions, tmp_pat
     executed.breaks_at = None
     reproduction.reproduce(["T3"], tmp_path, seeds=1)
     assert len(executed.done) == len(set(executed.done)) == 10
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads stand in for processes: they start at once, and have what is patched."""
+    monkeypatch.setattr(reproduction, "ProcessPoolExecutor", lambda jobs, context: ThreadPoolExecutor(jobs))
+
+
+def test_several_runs_at_a_time_make_the_same_record(executed: Executions, tmp_path: Path, threads: None) -> None:
+    found: list[list[tuple[str, ...]]] = []
+    for jobs in (1, 3):
+        reproduction.reproduce(["T3"], tmp_path / str(jobs), seeds=2, jobs=jobs)
+        found.append(sorted(tuple(row.values()) for row in Record(tmp_path / str(jobs) / "runs.csv").rows()))
+    assert found[0] == found[1]
+    assert (tmp_path / "1" / "T3.md").read_bytes() == (tmp_path / "3" / "T3.md").read_bytes()
+    assert len(list((tmp_path / "3" / "examples").iterdir())) == 10
+
+
+def test_what_runs_beside_a_run_that_fails_is_kept(
+    executed: Executions, tmp_path: Path, threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, and recorded; nothing else is begun."""
+    begun: list[str] = []
+    both = Barrier(2)
+
+    def one_fails(run: Run, *, device: str) -> Outcome:
+        begun.append(run.task.method)
+        if len(begun) <= 2:
+            both.wait(10)
+            if run.task.method == "mean":
+                raise RuntimeError("out of memory")
+        time.sleep(0.2)
+        return executed(run)
+
+    monkeypatch.setattr(reproduction, "execute", one_fails)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        reproduction.reproduce(["T3"], tmp_path, seeds=1, jobs=2)
+    kept_runs = {row["method"] for row in Record(tmp_path / "runs.csv").rows()}
+    assert kept_runs == set(begun) - {"mean"}
+    assert "forward" in kept_runs
+    assert len(begun) < 6
 
 
 def test_runs_on_the_same_gaps_follow_each_other(executed: Executions, tmp_path: Path) -> None:
