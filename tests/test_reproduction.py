@@ -4,6 +4,7 @@ import csv
 import errno
 import math
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -551,6 +552,13 @@ def test_a_table_without_runs_has_the_published_numbers_alone(kept: Record) -> N
     assert [line[1] for line in table.lines] == ["published"] * 5
 
 
+def test_ours_is_a_row_of_methods_that_have_changes(kept: Record) -> None:
+    for method in ("vae", "hi-vae"):
+        kept.add(Run(task("physionet2012", method), 0, 4), {"auroc": 0.5}, {})
+    lines = record.beside("T3", kept).lines
+    assert [lines[i - 1][0] for i, line in enumerate(lines) if line[1] == "ours"] == ["HI-VAE"]
+
+
 @pytest.mark.parametrize("names", [["T4"], ["T3", "nonsense"], ["all"]])
 def test_unknown_names_are_refused_before_anything_is_done(names: list[str], tmp_path: Path) -> None:
     message = f"there is no table or figure '{names[-1]}'; there are T1, T2, T3, S4, S5, F2, F3, changes"
@@ -619,6 +627,20 @@ def test_a_row_says_where_it_comes_from(executed: Executions, tmp_path: Path, mo
 def test_an_installed_package_names_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPVAE_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
+    assert provenance.describe()["commit"].startswith("gpvae 0.")
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.CalledProcessError(128, "git")], ids=repr)
+def test_a_checkout_that_git_cannot_read_does_not_stop_the_runs(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.delenv("GPVAE_COMMIT", raising=False)
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(provenance.subprocess, "run", fail)
     assert provenance.describe()["commit"].startswith("gpvae 0.")
 
 
