@@ -191,6 +191,8 @@ BAD_TABLES = {
         ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
         ("evaluate good.csv --hold-out 0", "must lie between 0 and 1"),
+        ("reproduce nonsense", "there is no table or figure 'nonsense'; there are T1, T2, T3, S4, S5, F2, F3, changes"),
+        ("reproduce T3 -o good.csv", "File exists: 'good.csv'"),
     ],
 )
 def test_bad_input_is_one_line_that_names_the_culprit(run: Run, words: str, message: str) -> None:

@@ -335,6 +335,32 @@ class TestDataSet:
         scattered = replace(data, splits={"test": np.array([5, 0])}).only("test")
         assert (scattered.panel.ids, scattered.truth.tolist()[:4]) == (("s5", "s0"), data.truth.tolist()[-4:])
 
+    def test_part_of_the_series(self) -> None:
+        """Values, truth, labels and names of the same series, in the order asked for; a run of them without a copy."""
+        data = small()
+        whole, truth = data.panel.values.reshape(6, 4, 2), data.truth.reshape(6, 4, 2)
+        for numbers in ([1, 2, 3], [5, 0, 2], [4], [-1], [-2, -1]):
+            part = data.part(np.array(numbers))
+            assert part.panel.ids == tuple(data.panel.ids[i] for i in numbers)
+            assert part.labels is not None
+            assert part.labels.tolist() == [i % 6 for i in numbers]
+            assert np.array_equal(part.panel.values, whole[numbers].reshape(-1, 2), equal_nan=True)
+            assert np.array_equal(part.truth, truth[numbers].reshape(-1, 2))
+            assert part.splits == {}
+            assert np.array_equal(part.held_out, np.isnan(part.panel.values))
+            assert np.shares_memory(part.panel.values, data.panel.values) is (numbers in ([1, 2, 3], [4]))
+
+    def test_part_of_complete_data_has_one_array_for_values_and_truth(self) -> None:
+        """Also without labels; times and the clock are those of the whole."""
+        values = np.random.default_rng(0).random((5, 3, 2), dtype=np.float32)
+        panel = even_panel(values, ["a", "b"], range(5), np.array(["2020-01-01", "2020-01-02", "2020-01-05"], "M8[D]"))
+        part = DataSet("whole", panel, panel.values).part(np.array([2, 3]))
+        assert part.truth is part.panel.values
+        assert part.labels is None
+        assert part.panel.values.dtype == np.float32
+        assert part.panel.clock == panel.clock
+        assert np.array_equal(part.panel.times, panel.times[6:12])
+
     def test_a_split_that_is_not_there(self) -> None:
         with pytest.raises(DataError, match="small has no split 'validation': it has train, test"):
             small().only("validation")

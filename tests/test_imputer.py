@@ -9,14 +9,18 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper
-from gpvae.distributions import Gaussian
+from gpvae.batches import Batch
+from gpvae.distributions import Gaussian, SelectiveBernoulli
 from gpvae.imputation import Draws
 from gpvae.kernels import Cauchy
 from gpvae.scaling import Scaling
+from gpvae.trained import Exam
 
 Array = NDArray[Any]
 
@@ -367,3 +371,133 @@ def test_quantiles_are_numpys(samples: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_preset_that_was_not_unpacked_says_how_to_use_it(waves: Array) -> None:
     with pytest.raises(TypeError, match=r"presets are used as GPVAE\(\*\*paper.PHYSIONET\)"):
         GPVAE(cast(Any, paper.PHYSIONET)).fit(waves)
+
+
+def scaled_batch(model: GPVAE, data: Array) -> Batch:
+    """Series (series, time, feature) of one length as the model sees them, made by hand."""
+    scaled = (data - model.schema_.scaling.shift) / model.schema_.scaling.scale
+    observed = torch.from_numpy(~np.isnan(data))
+    values = torch.from_numpy(np.nan_to_num(scaled).astype(np.float32))
+    return Batch(values, observed, 1.0, torch.full((len(data),), data.shape[1]))
+
+
+def test_reconstruction_is_the_decoded_mean_of_the_posterior(tiny: GPVAE, waves: Array) -> None:
+    """Of every cell, observed or not, in the data's units; its deviation is that of the noise."""
+    tiny.fit(waves)
+    mean, std = tiny.reconstruct(waves)
+    scaling, likelihood = tiny.schema_.scaling, tiny.model_.likelihood
+    assert isinstance(likelihood, Gaussian)
+    with torch.no_grad():
+        decoded = tiny.model_.decode(tiny.model_.encode(scaled_batch(tiny, waves)).mean).numpy().reshape(-1, 3)
+    np.testing.assert_allclose((mean - scaling.shift) / scaling.scale, decoded, atol=1e-5)
+    noise = likelihood.noise.detach().numpy() * scaling.scale
+    np.testing.assert_allclose(std, np.broadcast_to(noise, std.shape), rtol=1e-5)
+    assert not np.allclose(mean[~np.isnan(waves).reshape(-1, 3)], waves[~np.isnan(waves)], rtol=1e-3)
+
+
+def test_sampled_reconstruction_agrees_with_what_impute_fills_in(tiny: GPVAE, waves: Array) -> None:
+    """Both are means over draws of their own; deviations have the noise and what the posterior leaves open."""
+    tiny.fit(waves)
+    mean, std = (each.reshape(waves.shape) for each in tiny.reconstruct(waves, samples=400, seed=5))
+    filled, gaps = tiny.impute(waves, samples=400), missing(waves)
+    noise = tiny.reconstruct(waves)[1].reshape(waves.shape)
+    open_still = np.sqrt(std**2 - 0.999 * noise**2)
+    assert (std > noise).all()
+    assert (np.abs(mean - filled.mean)[gaps] < 6 * open_still[gaps] * np.sqrt(2 / 400)).all()
+    np.testing.assert_allclose(std[gaps], filled.std[gaps], rtol=0.1)
+    again = tiny.reconstruct(waves, samples=400, seed=5)[0].reshape(waves.shape)
+    assert np.array_equal(mean, again)
+    assert not np.array_equal(mean, tiny.reconstruct(waves, samples=400, seed=6)[0].reshape(waves.shape))
+
+
+def test_series_are_reconstructed_each_for_itself(tiny: GPVAE, waves: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of different lengths, together or alone, many at once or few."""
+    series = [waves[0], waves[1, :5], waves[2, :17], waves[3], waves[4, :1]]
+    tiny.fit(waves)
+    alone = [tiny.reconstruct(each[None])[0] for each in series]
+    for rows in (1, 40, 10**6):
+        monkeypatch.setattr(latent, "_rows_at_once", lambda model, rows=rows: rows)
+        together, _ = tiny.reconstruct(Panel.of(series))
+        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_only_real_numbers_are_reconstructed(tiny: GPVAE, waves: Array) -> None:
+    tiny.set_params(kinds={"x1": "positive"}, epochs=1).fit(waves)
+    with pytest.raises(DataError, match="only columns of real numbers can be reconstructed"):
+        tiny.reconstruct(waves)
+    with pytest.raises(NotFittedError):
+        fresh(tiny).reconstruct(waves)
+
+
+def selective_pixels() -> tuple[Array, Array]:
+    """Stripes that move, and the same with most of the ones and few of the zeros missing. (series, time, pixel)"""
+    rng = np.random.default_rng(3)
+    phase = rng.uniform(0, 6, (100, 1, 1))
+    truth = (np.sin(np.arange(12)[None, :, None] / 2 + phase + np.arange(8) * 0.8) > 0.2) * 1.0
+    return truth, np.where(rng.random(truth.shape) < np.where(truth > 0, 0.8, 0.3), np.nan, truth)
+
+
+def test_learns_that_ones_go_missing_more_often_than_zeros() -> None:
+    """The model that knows of it fills in more ones, and is less surprised by what was there."""
+    truth, data = selective_pixels()
+    gaps = missing(data)
+    surprise: list[float] = []
+    ones: list[float] = []
+    for by_value in (False, True):
+        model = ModelConfig(
+            latent_dim=4,
+            encoder_filters=24,
+            encoder_window=5,
+            encoder_widths=(24,),
+            decoder_widths=(24,),
+            likelihood="bernoulli",
+            missing_by_value=by_value,
+        )
+        imputer = GPVAE(model, epochs=20, learning_rate=3e-3, validation=0.0, device="cpu").fit(data)
+        density = imputer.log_likelihood(data, truth.reshape(-1, 8), samples=20)
+        surprise.append(-float(density[gaps.reshape(-1, 8)].mean()))
+        ones.append(float(imputer.impute(data, samples=20).mean[gaps].mean()))
+        reconstructed = imputer.reconstruct(data)[0].reshape(data.shape)
+        assert float(reconstructed[gaps].mean()) == pytest.approx(ones[-1], abs=0.05)
+        if by_value:
+            assert isinstance(imputer.model_.likelihood, SelectiveBernoulli)
+            lost = imputer.model_.likelihood.gaps.detach().sigmoid()
+            assert lost[1] - lost[0] > 0.2
+            with torch.no_grad():
+                plain = imputer.model_.decode(imputer.model_.encode(scaled_batch(imputer, data)).mean).numpy()
+            odds = np.log(reconstructed) - np.log1p(-reconstructed)
+            np.testing.assert_allclose(odds - plain, float(torch.log(lost[1] / lost[0])), rtol=0.01)
+    assert surprise[1] < 0.7 * surprise[0]
+    assert ones[1] > ones[0] + 0.2
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_without_held_out_cells_training_sees_all_and_is_asked_nothing(
+    tiny: GPVAE, waves: Array, validation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exams: list[Exam] = []
+    monkeypatch.setattr(GPVAE, "_before", lambda self, network, exam: exams.append(exam))
+    tiny.set_params(validation=validation, epochs=1).fit(waves)
+    (exam,) = exams
+    known = torch.from_numpy(~np.isnan(waves.reshape(-1, 3)))
+    seen, asked = exam.rows.observed[:-1], exam.answers.observed[:-1]
+    assert torch.equal(seen | asked, known)
+    assert not (seen & asked).any()
+    assert int(asked.sum()) == round(validation * int(known.sum()))
+    assert ("validation" in tiny.history_[0]) is bool(validation)
+
+
+def test_values_that_need_no_scaling_are_not_copied(waves: Array) -> None:
+    values = waves.reshape(-1, 3)
+    plain = Scaling.of(Panel.of(waves), standardise=False)
+    assert plain.apply(values) is values
+    for scaling in (
+        Scaling(np.array([0.0, 0.0, 1.0]), np.ones(3)),
+        Scaling(np.zeros(3), np.array([1.0, 2.0, 1.0])),
+    ):
+        expected = (values - scaling.shift) / scaling.scale
+        np.testing.assert_allclose(scaling.apply(values), expected)
+    classes = Scaling(np.zeros(1), np.ones(1), ("binary",), ((3.0, 5.0),))
+    assert classes.apply(np.array([[5.0], [3.0]])).tolist() == [[1.0], [0.0]]
+    positive = Scaling(np.zeros(1), np.ones(1), ("positive",))
+    assert positive.apply(np.array([[np.e]])) == pytest.approx(1.0)

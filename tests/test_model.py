@@ -1,6 +1,7 @@
 """The model: its bound against dense and exact twins, padding, settings."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -249,6 +250,116 @@ def test_bernoulli_likelihood() -> None:
     torch.testing.assert_close(draws.mean(0), twin.mean, rtol=0, atol=0.01)
 
 
+def selective(gap_of_zero: float, gap_of_one: float) -> distributions.SelectiveBernoulli:
+    """Zeros and ones that go missing at these rates, in double precision."""
+    likelihood = distributions.SelectiveBernoulli(2).double().requires_grad_(False)
+    likelihood.gaps.copy_(torch.tensor([gap_of_zero, gap_of_one], dtype=torch.float64).logit())
+    return likelihood
+
+
+@pytest.mark.parametrize("rates", [(0.45, 0.9), (0.8, 0.1), (0.3, 0.3)])
+def test_zeros_and_ones_that_go_missing_at_their_own_rates_by_bayes_rule(rates: tuple[float, float]) -> None:
+    """Every outcome of a cell written out: a value of 0 or 1, missing or not."""
+    likelihood = selective(*rates)
+    for white in (0.02, 0.5, 0.97):
+        joint = {  # (value, missing): probability
+            (value, lost): (white if value else 1 - white) * (rates[value] if lost else 1 - rates[value])
+            for value in (0, 1)
+            for lost in (True, False)
+        }
+        decoded = torch.tensor([white], dtype=torch.float64).logit()
+        for value in (0, 1):
+            given = torch.tensor([float(value)], dtype=torch.float64)
+            seen = likelihood.log_prob_of_gaps(decoded, given, torch.tensor([True]))
+            together = likelihood.log_prob(decoded, given) + seen
+            assert float(together.exp()) == pytest.approx(joint[value, False], rel=1e-12)
+            gap = likelihood.log_prob_of_gaps(decoded, given, torch.tensor([False]))
+            assert float(gap.exp()) == pytest.approx(joint[0, True] + joint[1, True], rel=1e-12)
+        filled = likelihood.mean(likelihood.of_missing(decoded))
+        assert float(filled) == pytest.approx(joint[1, True] / (joint[0, True] + joint[1, True]), rel=1e-12)
+
+
+def binary_batch() -> Batch:
+    batch = random_batch()
+    return replace(batch, values=(batch.values > 0) * 1.0 * batch.observed, lengths=torch.tensor([9, 4, 1, 6]))
+
+
+def test_bound_counts_gaps_but_not_padding_where_values_go_missing_at_their_own_rates() -> None:
+    """The same draws, log p(x, missing | z) summed cell by cell over the steps that there are."""
+    model = model_of(replace(SMALL, likelihood="bernoulli", missing_by_value=True))
+    likelihood = model.likelihood
+    assert isinstance(likelihood, distributions.SelectiveBernoulli)
+    likelihood.gaps.data.copy_(torch.tensor([-1.0, 2.0]))
+    batch = binary_batch()
+    inside = batch.valid.unsqueeze(-1)
+    batch = replace(batch, values=batch.values * inside, observed=batch.observed & inside)
+    chain = model.encode(batch)
+    white = model.decoder(chain.mean + chain.std * torch.randn(1, *chain.mean.shape, generator=seeded())).sigmoid()
+    lost = torch.tensor([-1.0, 2.0]).sigmoid()
+    seen = torch.where(batch.values > 0, white * (1 - lost[1]), (1 - white) * (1 - lost[0]))
+    log_prob = torch.where(batch.observed, seen, white * lost[1] + (1 - white) * lost[0]).log()
+    torch.testing.assert_close(model.loss(batch, seeded()).parts["nll"], -(log_prob * inside).sum() / 20)
+
+
+def test_rates_of_going_missing_learn_at_the_kernels_pace() -> None:
+    model = model_of(replace(SMALL, likelihood="bernoulli", missing_by_value=True))
+    assert isinstance(model.likelihood, distributions.SelectiveBernoulli)
+    networks, few = model.parameter_groups(0.01)
+    assert any(value is model.likelihood.gaps for value in few["params"])
+    assert len(networks["params"]) + len(few["params"]) == len(list(model.parameters()))
+    assert few["lr"] == pytest.approx(0.1)
+    model.loss(binary_batch(), seeded()).total.backward()
+    assert model.likelihood.gaps.grad is not None
+    assert (model.likelihood.gaps.grad != 0).all()
+
+
+def hiding(share: float, **settings: Any) -> LatentModel:
+    return model_of(replace(SMALL, hide=share, encoder_window=3, **settings))
+
+
+@pytest.mark.parametrize("importance_samples", [1, 3])
+def test_what_training_hides_is_not_seen_but_scored(importance_samples: int) -> None:
+    model, batch = hiding(0.4, importance_samples=importance_samples), random_batch()
+    given = model.ingredients(batch.times, (4, 9), seeded())
+    assert given.shown is not None
+    hidden = batch.observed & ~given.shown
+    assert 0 < hidden.sum() < batch.observed.sum()
+    other = replace(batch, values=torch.where(hidden, batch.values + 3.0, batch.values))
+    plain = model_of(replace(model.config, hide=0.0))
+    unseen = replace(batch, observed=batch.observed & given.shown)
+    kl = [model.bound(each, given, 1.0).parts["kl"] for each in (batch, other)]
+    assert torch.equal(kl[0], kl[1])
+    torch.testing.assert_close(kl[0], plain.bound(unseen, given._replace(shown=None), 1.0).parts["kl"])
+    assert not torch.equal(kl[0], plain.bound(batch, given._replace(shown=None), 1.0).parts["kl"])
+    nll = [model.bound(each, given, 1.0).parts["nll"].item() for each in (batch, other, unseen)]
+    assert nll[2] < nll[0] != nll[1]  # the hidden cells count
+
+
+def test_share_that_is_hidden() -> None:
+    shown = hiding(0.3).ingredients(1.0, (200, 50), seeded()).shown
+    assert shown is not None
+    assert shown.shape == (200, 50, 2)
+    assert float((~shown).float().mean()) == pytest.approx(0.3, abs=0.015)
+    assert abs(float(torch.corrcoef(shown.float().flatten(0, 1).T)[0, 1])) < 0.05  # cell by cell, not step by step
+
+
+def test_without_hiding_the_random_numbers_are_those_of_before() -> None:
+    """Nothing is drawn but the noise; and where something is hidden, the noise is still the same."""
+    generator, twin = seeded(), seeded()
+    given = hiding(0.0).ingredients(1.0, (4, 9), generator)
+    assert given.shown is None
+    assert torch.equal(given.noise, torch.randn((1, 4, 9, 3), generator=twin))
+    assert torch.equal(generator.get_state(), twin.get_state())
+    assert torch.equal(hiding(0.5).ingredients(1.0, (4, 9), seeded()).noise, given.noise)
+
+
+def test_nothing_is_hidden_when_the_model_is_used() -> None:
+    batch = random_batch()
+    chains = [hiding(share).encode(batch) for share in (0.0, 0.9)]
+    assert torch.equal(chains[0].mean, chains[1].mean)
+    assert torch.equal(chains[0].std, chains[1].std)
+
+
 def test_image_preprocessor_keeps_to_its_frame() -> None:
     config = replace(SMALL, image_shape=(3, 4, 5), image_filters=6, likelihood="bernoulli")
     model = model_of(config, features=60)
@@ -294,6 +405,10 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(mc_samples=0), "mc_samples must be at least 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1"),
         (lambda: ModelConfig(posterior="square"), "no 'square' posterior"),  # type: ignore[arg-type]
+        (lambda: ModelConfig(hide=1.0), "hide is a share, at least 0 and below 1, not 1.0"),
+        (lambda: ModelConfig(hide=-0.1), "hide is a share, at least 0 and below 1, not -0.1"),
+        (lambda: ModelConfig(missing_by_value=True), "missing_by_value goes with a Bernoulli likelihood"),
+        (lambda: ModelConfig(likelihood="bernoulli", missing_by_value=True, score_missing=True), "not with score_miss"),
         (lambda: Cauchy(-1.0), "length_scale must be positive"),
         (lambda: Matern(1.0, nu=3.0), "nu must be 0.5, 1.5 or 2.5"),
         (lambda: Cauchy((1.0, 2.0)) + RBF((1.0, 2.0, 3.0)), "groups of one size"),

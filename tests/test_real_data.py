@@ -6,12 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from gpvae import GPVAE, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness, read
+from gpvae import (
+    GPVAE,
+    DataError,
+    Forward,
+    Imputer,
+    Linear,
+    Mean,
+    ModelConfig,
+    Panel,
+    cli,
+    missingness,
+    read,
+    reproduction,
+)
 from gpvae.datasets import healing_mnist, physionet
 from gpvae.evaluation import evaluate
 from gpvae.files import read_table
 from gpvae.panel import Bools
+from gpvae.reproduction import Record, runs_of
 
 DATA = os.environ.get("GPVAE_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="GPVAE_DATA names no folder with the real data")
@@ -87,3 +102,31 @@ def test_forward_on_healing_mnist_with_the_papers_mechanisms(name: str, error: f
         warnings.simplefilter("ignore")  # pixels at the margin are always black
         filled = Forward(before=0.0).fit(data).impute(data).mean
     assert np.mean((filled.reshape(gaps.shape) - truth.values)[gaps] ** 2) == pytest.approx(error, abs=0.002)
+
+
+def test_a_table_of_the_paper_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T3 in small, of the methods that are quick: in processes of their own the numbers are the same."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cheap = [run for run in runs_of("T3", 1, quick=True) if run.task.method in ("mean", "forward", "gp-vae")]
+    monkeypatch.setattr(reproduction, "runs_of", lambda name, seeds, quick: cheap)
+    rows: list[list[dict[str, str]]] = []
+    for jobs in ("1", "2"):
+        folder = tmp_path / jobs
+        words = ["reproduce", "T3", "--quick", "--seeds", "1", "--device", "cpu", "--jobs", jobs, "-o", str(folder)]
+        result = CliRunner().invoke(cli.app, words)
+        assert result.exit_code == 0, result.output
+        found = [{**row, "seconds": ""} for row in Record(folder / "runs.csv").rows()]
+        rows.append(sorted(found, key=lambda row: (row["method"], row["changes"])))
+    assert rows[0] == rows[1]
+    assert [(row["method"], row["changes"]) for row in rows[0]] == [
+        ("forward", "0"),
+        ("gp-vae", "0"),
+        ("gp-vae", "4"),
+        ("mean", "0"),
+    ]
+    assert all(0.4 < float(row["auroc"]) < 0.9 for row in rows[0])
+    assert all(0.2 < float(row["mse"]) < 1.5 for row in rows[0])
+    pages = [(tmp_path / jobs / "T3.md").read_text(encoding="utf-8") for jobs in ("1", "2")]
+    assert pages[0] == pages[1]
+    assert pages[0].count("paper's settings") == 3
+    assert pages[0].count("| ours |") == 1

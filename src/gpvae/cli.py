@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 # The library is imported inside the commands, so that --help does not wait for PyTorch.
@@ -335,7 +336,7 @@ def reproduce(
             raise typer.Exit(130) from None
         for name, found in made.items():
             if isinstance(found, Path):
-                console.print(f"{name}: {found}")
+                console.print(f"{name}: {found}", markup=False, soft_wrap=True)
             else:
                 _print_reproduced(name, found, output / f"{name}.md")
 
@@ -524,7 +525,7 @@ def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
 
 
 def _print_reproduced(name: str, found: "Reproduced", file: Path) -> None:
-    table = Table(title=name, title_justify="left", caption=str(file))
+    table = Table(title=name, title_justify="left", caption=escape(str(file)))
     for i, heading in enumerate(found.heading):
         table.add_column(heading, justify="left" if i < 2 else "right")
     for line in found.lines:

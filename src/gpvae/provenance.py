@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,11 +25,12 @@ def describe() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The state of the checkout; of an installed package, its version."""
-    if not (CHECKOUT / ".git").exists():
-        return f"gpvae {version('gpvae')}"
+    """The state of the checkout; of an installed package, or where git cannot tell, its version."""
     command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
+    with suppress(OSError, subprocess.CalledProcessError):
+        if (CHECKOUT / ".git").exists():
+            return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
+    return f"gpvae {version('gpvae')}"
 
 
 def _processor() -> str:

@@ -96,5 +96,5 @@ def require_splits(name: str, splits: Sequence[str], count: int | None) -> None:
 
 
 def _run(series: NDArray[np.int64]) -> Any:
-    together = len(series) and np.array_equal(series, np.arange(series[0], series[0] + len(series)))
+    together = len(series) and series[0] >= 0 and np.array_equal(series, series[0] + np.arange(len(series)))
     return slice(int(series[0]), int(series[0]) + len(series)) if together else series

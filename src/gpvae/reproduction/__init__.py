@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,13 +98,23 @@ def _outcomes(runs: Sequence[Run], device: str, jobs: int) -> Iterator[tuple[Run
     for data in {run.task.data for run in runs}:
         load(data, splits=["train"], count=1)  # built once, not by every process
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        failed: BaseException | None = None
         try:
             futures = {pool.submit(execute, run, device=device): run for run in ordered}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            waiting = set(futures)
+            while waiting:
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    failed = failed or future.exception()
+                    if future.exception() is None:
+                        yield futures[future], future.result()
+                if failed:  # what has begun is let end, and kept
+                    waiting = {future for future in waiting if not future.cancel()}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    if failed:
+        raise failed
 
 
 def _made(name: str, folder: Path, record: Record, *, quick: bool) -> Table | Path:

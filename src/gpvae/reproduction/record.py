@@ -25,9 +25,10 @@ class Record:
         if not self.path.exists():
             return []
         with self.path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        if rows and not Run(paper.TABLES["T1"][0].task, 0).key.keys() <= rows[0].keys():
-            raise DataError(f"{self.path} is not a record of runs: it has the columns {', '.join(rows[0])}")
+            reader = csv.DictReader(file)
+            rows, columns = list(reader), reader.fieldnames or []
+        if columns and not Run(paper.TABLES["T1"][0].task, 0).key.keys() <= set(columns):
+            raise DataError(f"{self.path} is not a record of runs: it has the columns {', '.join(columns)}")
         return rows
 
     def has(self, run: Run) -> bool:
