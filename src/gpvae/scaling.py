@@ -44,7 +44,7 @@ class Scaling:
     ) -> "Scaling":
         """`levels` of classes, by column, where they are known; otherwise all that occur."""
         asked = kinds or ("real",) * len(panel.columns)
-        known = panel.observed.any(axis=0)
+        known: Bools = np.any(panel.observed, axis=0)
         columns = [
             _column_scale(panel, j, kind, levels.get(j), standardise=standardise or kind == "positive")
             if known[j]
