@@ -14,6 +14,11 @@ from gpvae.kernels import Cauchy
 from gpvae.model import ModelConfig
 
 
+# The paper gives no number for the preprocessor of images. On Healing MNIST, not at random, 256 do no better than 32
+# (NLL .443 and .430, MSE .169 and .172, one run each) and cost several times as much.
+IMAGE_FILTERS = 32
+
+
 def _settings(model: ModelConfig, **training: Any) -> Mapping[str, Any]:
     always = {"batch_size": 64, "learning_rate": 1e-3, "window": 1024, "warm_up": 0.0, "validation": 0.0}
     return MappingProxyType({"model": model, **always, **training})
@@ -24,7 +29,7 @@ HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]
         latent_dim=256,
         kernel=Cauchy(2.0),
         image_shape=(1, 28, 28),
-        image_filters=256,
+        image_filters=IMAGE_FILTERS,
         encoder_filters=256,
         encoder_window=3,
         encoder_widths=(256,),
@@ -43,7 +48,7 @@ SPRITES = _settings(  # 8 × 12288, values in [0, 1], used as they are
         latent_dim=256,
         kernel=Cauchy(2.0),
         image_shape=(3, 64, 64),
-        image_filters=256,
+        image_filters=IMAGE_FILTERS,
         encoder_filters=32,
         encoder_window=3,
         encoder_widths=(256, 256),
@@ -93,14 +98,20 @@ class Change:
 
 _SEES = Change("the encoder sees what is observed", {"see_observed": True})
 _WARM = Change("β rises over the first third of training", training={"warm_up": 1 / 3})
-_HIDE = Change("training hides 30 % of what is observed from the encoder", {"hide": 0.3})
+_BY_VALUE = Change("the rates at which black and white go missing are learned", {"missing_by_value": True})
+_PACE = Change("learning rate 0.002, falling to nothing", training={"learning_rate": 2e-3, "anneal": True})
+_WIDE = Change(
+    "layers twice as wide", {"encoder_filters": 512, "encoder_widths": (512,), "decoder_widths": (512, 512, 512)}
+)
+_KERNEL = Change("the length scale and variance of each latent dimension are learned", {"learn_kernel": True})
+_BETA = Change("β = 0.5", {"beta": 0.5})
 _NOISE = Change("noise is learned for each column", {"noise": None})
-_BY_VALUE = Change("rates at which black and white go missing are learned", {"missing_by_value": True})
+_HIDE = Change("training hides 30 % of what is observed from the encoder", {"hide": 0.3})
 
 CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(
     {
-        "healing_mnist": (_SEES, _WARM, _HIDE, _BY_VALUE),
-        "sprites": (_SEES, _WARM),
+        "healing_mnist": (_SEES, _WARM, _BY_VALUE, _PACE, _WIDE, _KERNEL, _BETA),
+        "sprites": (_SEES, _WARM, _PACE),
         "physionet2012": (_SEES, _WARM, _NOISE, _HIDE),
     }
 )

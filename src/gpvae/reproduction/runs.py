@@ -43,7 +43,13 @@ SHOWN = 3  # series that pictures may show
 SETTINGS = {"healing_mnist": paper.HEALING_MNIST, "sprites": paper.SPRITES, "physionet2012": paper.PHYSIONET}
 # A small version for tests: so many series, and networks to match.
 QUICK_SERIES = {"healing_mnist": 200, "sprites": 24, "physionet2012": 200}
-QUICK_MODEL = {"latent_dim": 8, "image_filters": 4, "encoder_filters": 16, "encoder_widths": (16,)}
+QUICK_MODEL = {
+    "latent_dim": 8,
+    "image_filters": 4,
+    "encoder_filters": 16,
+    "encoder_widths": (16,),
+    "decoder_widths": (16,),
+}
 
 
 @dataclass(frozen=True)
