@@ -38,7 +38,7 @@ WHITE, BLACK = 0.90, 0.45  # of Healing MNIST's pixels, how many go missing wher
 MIXTURE = 20
 HALVES = 10
 AT_ONCE = 500  # series that are judged in one go
-SHOWN = 3  # series that pictures may show
+SHOWN = 1  # series of images that are kept for pictures
 
 SETTINGS = {"healing_mnist": paper.HEALING_MNIST, "sprites": paper.SPRITES, "physionet2012": paper.PHYSIONET}
 # A small version for tests: so many series, and networks to match.
