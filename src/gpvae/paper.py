@@ -94,11 +94,15 @@ class Change:
     name: str
     model: Mapping[str, Any] = field(default_factory=dict)  # settings of ModelConfig
     training: Mapping[str, Any] = field(default_factory=dict)  # settings of GPVAE
+    gaps: str | None = None  # made only where values are missing in this way
 
 
 _SEES = Change("the encoder sees what is observed", {"see_observed": True})
 _WARM = Change("β rises over the first third of training", training={"warm_up": 1 / 3})
-_BY_VALUE = Change("the rates at which black and white go missing are learned", {"missing_by_value": True})
+# An assumption about the gaps, to be made where it holds: of pixels that are missing in patches it makes white patches.
+_BY_VALUE = Change(
+    "the rates at which black and white go missing are learned", {"missing_by_value": True}, gaps="not-at-random"
+)
 _PACE = Change("learning rate 0.002, falling to nothing", training={"learning_rate": 2e-3, "anneal": True})
 _WIDE = Change(
     "layers twice as wide", {"encoder_filters": 512, "encoder_widths": (512,), "decoder_widths": (512, 512, 512)}

@@ -141,8 +141,9 @@ def new_imputer(run: Run, *, device: str = "auto", verbose: bool = False) -> Imp
     settings = dict(SETTINGS[task.data])
     model = _model(settings.pop("model"), task.method)
     for change in paper.CHANGES[task.data][: run.changes]:
-        settings |= change.training
-        model = replace(model, **change.model)
+        if change.gaps in (None, task.gaps):
+            settings |= change.training
+            model = replace(model, **change.model)
     if run.quick:
         settings["epochs"] = 2
         model = replace(model, **QUICK_MODEL)
