@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from gpvae.kernels import Cauchy
 from gpvae.model import ModelConfig
 
-
 # The paper gives no number for the preprocessor of images. On Healing MNIST, not at random, 256 do no better than 32
 # (NLL .443 and .430, MSE .169 and .172, one run each) and cost several times as much.
 IMAGE_FILTERS = 32
