@@ -1,6 +1,5 @@
 """The loop: exact resume, interruption, best epoch, errors."""
 
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -52,11 +51,10 @@ def run(
     epochs: int = 4,
     patience: int | None = None,
     warm_up: int = 0,
-    anneal: bool = False,
     validate: Callable[[], float] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Progression:
-    config = TrainingConfig(epochs=epochs, learning_rate=0.05, patience=patience, warm_up=warm_up, anneal=anneal)
+    config = TrainingConfig(epochs=epochs, learning_rate=0.05, patience=patience, warm_up=warm_up)
     fabric = fabric_for("cpu", "32-true")
     return train(model, model.loss, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint)
 
@@ -79,15 +77,14 @@ def judged(model: Toy) -> Callable[[], float]:
     return lambda: float(model.layer.weight.detach().square().sum())
 
 
-@pytest.mark.parametrize("anneal", [False, True])
 @pytest.mark.parametrize("steps", [1, STEPS, STEPS + 1, 3 * STEPS + 2])
-def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int, anneal: bool) -> None:
+def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int) -> None:
     unbroken, broken, resumed = Toy(), Toy(), Toy()
-    expected = run(unbroken, validate=judged(unbroken), anneal=anneal)
+    expected = run(unbroken, validate=judged(unbroken))
     checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
     with pytest.raises(KeyboardInterrupt):
-        run(broken, interrupted_after(steps), checkpoint=checkpoint, validate=judged(broken), anneal=anneal)
-    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed), anneal=anneal)
+        run(broken, interrupted_after(steps), checkpoint=checkpoint, validate=judged(broken))
+    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed))
     for name, value in unbroken.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
     assert found == expected
@@ -194,28 +191,6 @@ def test_warmth_rises_to_one_and_patience_waits_for_it() -> None:
     progression = run(model, epochs=10, patience=2, warm_up=3, validate=lambda: 1.0)
     assert model.warmths[::STEPS] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert progression.best_epoch == 0
-
-
-def test_annealed_steps_become_small() -> None:
-    """Adam's first step is as long as the learning rate; those of the last of ten epochs are of 1/40 of it."""
-
-    def longest_step(epoch: int, *, anneal: bool) -> float:
-        model = Toy()
-        model.spoil = lambda part: 1e3 * model.layer.bias.sum() + 0 * part  # a slope that is always the same
-        places: list[float] = []
-
-        def source(now: int) -> Iterator[Tensor]:
-            for batch in batches(now):
-                if now == epoch:
-                    places.append(float(model.layer.bias.detach()[0]))
-                yield batch
-
-        run(model, source, epochs=10, anneal=anneal)
-        return abs(places[1] - places[0])
-
-    assert longest_step(0, anneal=True) == pytest.approx(0.05, rel=0.01)
-    assert longest_step(9, anneal=True) == pytest.approx(0.05 * 0.5 * (1 + math.cos(0.9 * math.pi)), rel=0.01)
-    assert longest_step(9, anneal=False) == pytest.approx(0.05, rel=0.01)
 
 
 def test_without_validation_the_last_epoch_is_kept() -> None:

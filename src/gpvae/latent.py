@@ -48,7 +48,6 @@ class GPVAE(Trained):
     kinds: of columns that are not real numbers, by name: "positive", "count", "binary", "categorical", "ordinal", or,
         for text with an order, the list of its levels. What is filled in is of that kind.
     epochs: passes over the data; None: 40, or more if the data is small.
-    anneal: let the learning rate fall over the epochs, to nothing, as half a cosine.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
     validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise

@@ -102,19 +102,21 @@ _WARM = Change("β rises over the first third of training", training={"warm_up":
 _BY_VALUE = Change(
     "the rates at which black and white go missing are learned", {"missing_by_value": True}, gaps="not-at-random"
 )
-_PACE = Change("learning rate 0.002, falling to nothing", training={"learning_rate": 2e-3, "anneal": True})
+_PACE = Change("learning rate 0.002", training={"learning_rate": 2e-3})
+_LONGER = Change("twice as many epochs", training={"epochs": 40})
 _WIDE = Change(
     "layers twice as wide", {"encoder_filters": 512, "encoder_widths": (512,), "decoder_widths": (512, 512, 512)}
 )
 _KERNEL = Change("the length scale and variance of each latent dimension are learned", {"learn_kernel": True})
-_BETA = Change("β = 0.5", {"beta": 0.5})
+_BETA = Change("β = 0.3", {"beta": 0.3})
+_SHARP = Change("noise 0.1 instead of 1", {"noise": 0.1})
 _NOISE = Change("noise is learned for each column", {"noise": None})
 _HIDE = Change("training hides 30 % of what is observed from the encoder", {"hide": 0.3})
 
 CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(
     {
-        "healing_mnist": (_SEES, _WARM, _BY_VALUE, _PACE, _WIDE, _KERNEL, _BETA),
-        "sprites": (_SEES, _WARM, _PACE),
+        "healing_mnist": (_SEES, _WARM, _BY_VALUE, _PACE, _BETA, _KERNEL, _WIDE, _LONGER),
+        "sprites": (_SEES, _WARM, _SHARP, _LONGER),
         "physionet2012": (_SEES, _WARM, _NOISE, _HIDE),
     }
 )

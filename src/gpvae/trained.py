@@ -73,7 +73,6 @@ class Trained(Imputer):
     epochs: int | None = None
     batch_size: int = 16
     learning_rate: float = 1e-3
-    anneal: bool = False
     window: int = 64
     validation: float = 0.1
     patience: int | None = None
@@ -184,7 +183,6 @@ class Trained(Imputer):
         return TrainingConfig(
             epochs=epochs,
             learning_rate=self.learning_rate,
-            anneal=self.anneal,
             warm_up=self._warm_up(epochs),
             patience=self.patience or math.ceil(epochs / 5),
             seed=int(self.seed),

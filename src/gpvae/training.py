@@ -57,7 +57,6 @@ class TrainingError(RuntimeError):
 class TrainingConfig:
     epochs: int
     learning_rate: float = 1e-3
-    anneal: bool = False  # let the learning rate fall to nothing, from epoch to epoch, as half a cosine
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
     patience: int | None = (
@@ -199,17 +198,8 @@ class Update:
         self.sums = torch.zeros(0, dtype=torch.float64, device=fabric.device)
         self.finite = torch.zeros((), dtype=torch.int64, device=fabric.device)  # steps before the first bad one
 
-        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
-        if config.anneal:
-            for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = torch.tensor(rate, device=fabric.device)  # on the device, where a recorded step finds it
-
     def begin_epoch(self) -> None:
         self.warmth.fill_(self.run.warmth(self.config))
-        if self.config.anneal:
-            left = 0.5 * (1 + math.cos(math.pi * self.run.epoch / self.config.epochs))
-            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"].fill_(rate * left)
         if self.run.sums:  # of an epoch that was interrupted
             self._name(list(self.run.sums))
         self.sums.copy_(torch.tensor([self.run.sums.get(name, 0.0) for name in self.names], dtype=torch.float64))
