@@ -437,6 +437,12 @@ def selective_pixels() -> tuple[Array, Array]:
     return truth, np.where(rng.random(truth.shape) < np.where(truth > 0, 0.8, 0.3), np.nan, truth)
 
 
+def test_cells_held_out_would_pass_for_missing_by_value() -> None:
+    model = ModelConfig(likelihood="bernoulli", missing_by_value=True)
+    with pytest.raises(ValueError, match=r"validation=0.1 makes no sense: .* 0 with missing_by_value"):
+        GPVAE(model).fit(selective_pixels()[1])
+
+
 def test_learns_that_ones_go_missing_more_often_than_zeros() -> None:
     """The model that knows of it fills in more ones, and is less surprised by what was there."""
     truth, data = selective_pixels()

@@ -2,10 +2,10 @@
 
 import csv
 import errno
+import json
 import math
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
@@ -27,6 +28,7 @@ from gpvae.kernels import RBF
 from gpvae.model import ModelConfig
 from gpvae.paper import Published, Task
 from gpvae.reproduction import Example, Outcome, Record, Run, Table, record, runs
+from gpvae.training import TrainingError
 
 SMALL_SHAPES = {"healing_mnist": (1, 6, 6), "sprites": (3, 4, 4)}
 STEPS = {"healing_mnist": 10, "sprites": 8, "physionet2012": 48}
@@ -109,8 +111,9 @@ class Stub:
 
     gives_distributions = True
 
-    def __init__(self, hidden: int, value: float) -> None:
-        self.hidden, self.value, self.asked = hidden, value, 0
+    def __init__(self, hidden: int, value: float, surprise: float = 0.1) -> None:
+        self.surprise = surprise
+        self.hidden, self.value, self.seeds = hidden, value, list[int]()
 
     def impute(self, visible: Any, samples: int) -> Any:
         self.hidden -= int(np.isnan(visible.values).sum())
@@ -118,15 +121,17 @@ class Stub:
 
     def log_likelihood(self, visible: Any, truth: NDArray[Any], *, samples: int, seed: int) -> NDArray[Any]:
         assert np.array_equal(np.isnan(truth), visible.observed)
-        self.asked += 1
-        return np.where(np.isnan(truth), np.nan, -0.1 * samples)
+        self.seeds.append(seed)
+        return np.where(np.isnan(truth), np.nan, -self.surprise * samples)
 
 
-def judged(method: str, value: float, data: str = "healing_mnist") -> tuple[dict[str, float], DataSet, NDArray[Any]]:
+def judged(
+    method: str, value: float, data: str = "healing_mnist", *, surprise: float = 0.1
+) -> tuple[dict[str, float], DataSet, NDArray[Any]]:
     test = made_up(data, 12, 1)
     run = Run(task(data, method), 0)
     hidden = runs.gaps(test, run.task.gaps, run.task.rate, [0, 1])
-    stub = Stub(int(hidden.sum()) + int(np.isnan(test.truth).sum()), value)
+    stub = Stub(int(hidden.sum()) + int(np.isnan(test.truth).sum()), value, surprise)
     measures, filled = runs.judged(cast(Any, stub), test, hidden, run)
     assert stub.hidden == 0  # every hidden cell was a gap, once
     known = ~hidden & test.panel.observed
@@ -158,6 +163,41 @@ def test_variables_of_patients_are_judged_in_their_deviations() -> None:
     errors = (test.truth.astype(np.float64) - 7.4) / np.nanstd(test.truth.astype(np.float64), axis=0)
     assert measures["mse"] == pytest.approx(np.mean(errors[hidden] ** 2), rel=1e-5)
     assert measures.keys() == {"mse", "auroc", "auroc_halves"}
+
+
+def test_other_halves_are_other_patients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Series and labels in other orders, but together."""
+    test, seen = made_up("physionet2012", 12, 1), list[list[float]]()
+    numbered = np.repeat(np.arange(12.0), len(test.truth) // 12)[:, None]
+
+    def first(series: NDArray[Any], labels: NDArray[np.int64]) -> float:
+        assert test.labels is not None
+        assert np.array_equal(labels, test.labels[series[:, 0].astype(int)])
+        seen.append(series[:, 0].tolist())
+        return float(len(seen))
+
+    monkeypatch.setattr(runs, "auroc", first)
+    assert runs._usefulness(test, numbered) == {"auroc": 1.0, "auroc_halves": 6.5}  # the mean of 2 … 11
+    assert seen[0] == list(range(12))
+    assert len({tuple(each) for each in seen}) == 11
+    assert all(sorted(each) == list(range(12)) for each in seen)
+
+
+def test_every_part_and_every_seed_draws_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "AT_ONCE", 5)
+    test = made_up("healing_mnist", 12, 1)
+    hidden, seeds = runs.gaps(test, "random", 0.5, [0]), list[int]()
+    for seed in (0, 1):
+        stub = Stub(int(hidden.sum()), 0.5)
+        runs.judged(cast(Any, stub), test, hidden, Run(task("healing_mnist", "mean"), seed))
+        assert len(set(stub.seeds)) == 3
+        seeds += set(stub.seeds)
+    assert len(set(seeds)) == 6
+
+
+def test_numbers_that_are_none_are_no_result() -> None:
+    with pytest.raises(DataError, match="nll is nan"):
+        judged("mean", 0.5, surprise=np.nan)
 
 
 def test_more_white_than_black_goes_missing_as_in_the_paper() -> None:
@@ -362,6 +402,7 @@ class Executions:
 
     def __call__(self, run: Run, *, device: str = "auto", verbose: bool = False) -> Outcome:
         if len(self.done) == self.breaks_at:
+            self.breaks_at = None
             raise RuntimeError("out of memory")
         self.done.append(run)
         value = 0.5 + 0.01 * run.seed + 0.1 * run.changes
@@ -377,8 +418,8 @@ def example_of(run: Run) -> Example:
         hidden = ~np.isnan(truth) & (np.arange(steps)[:, None] % 4 == 3)
         std = np.ones(truth.shape) if run.task.method == "gp-vae" else None
         return Example(truth, hidden, np.full(truth.shape, float(run.changes)), std)
-    features = math.prod(reproduction.SHAPES[run.task.data])
-    truth = np.random.default_rng(0).random((3 * steps, features), dtype=np.float32)
+    features = math.prod({"healing_mnist": reproduction.DIGITS, "sprites": reproduction.SPRITES}[run.task.data])
+    truth = np.random.default_rng(0).random((steps, features), dtype=np.float32)
     return Example(truth, truth > 0.7, np.full(truth.shape, run.changes / 10, dtype=np.float32))
 
 
@@ -387,9 +428,10 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> Executions:
     """No training, no data, no pictures of real size."""
     executions = Executions()
     monkeypatch.setattr(reproduction, "execute", executions)
-    monkeypatch.setattr(reproduction, "SHAPES", {"healing_mnist": (1, 2, 2), "sprites": (3, 2, 2)})
-    variables = even_panel(np.zeros((1, 2, 7)), list("abcdefg"), [0])
-    monkeypatch.setattr(reproduction, "load", lambda *_, **__: DataSet("physionet2012", variables, variables.values))
+    monkeypatch.setattr(reproduction, "DIGITS", (1, 2, 2))
+    monkeypatch.setattr(reproduction, "SPRITES", (3, 2, 2))
+    monkeypatch.setattr(reproduction, "VARIABLES", tuple("abcdefg"))
+    monkeypatch.setattr(reproduction, "load", lambda *_, **__: None)
     return executions
 
 
@@ -438,14 +480,54 @@ def test_an_example_that_is_gone_is_made_again(executed: Executions, tmp_path: P
 
 
 def test_what_is_finished_is_kept_when_a_run_fails(executed: Executions, tmp_path: Path) -> None:
+    """It is named; the others are done all the same, and the table has what there is."""
     executed.breaks_at = 7
-    with pytest.raises(RuntimeError, match="out of memory"):
-        reproduction.reproduce(["T3"], tmp_path, seeds=1)
-    assert len(Record(tmp_path / "runs.csv").rows()) == 7
-    assert not (tmp_path / "T3.md").exists()
-    executed.breaks_at = None
-    reproduction.reproduce(["T3"], tmp_path, seeds=1)
+    with pytest.raises(TrainingError, match=r"^physionet2012, random 0.1, brits, 0 changes, seed 0: .*out of memory$"):
+        reproduction.reproduce(["T3", "F3"], tmp_path, seeds=1)
+    assert len(Record(tmp_path / "runs.csv").rows()) == 9
+    assert "| BRITS | published | 0.742 ± 0.008 |\n| GP-VAE |" in (tmp_path / "T3.md").read_text(encoding="utf-8")
+    assert not (tmp_path / "F3.png").exists()
+    reproduction.reproduce(["T3", "F3"], tmp_path, seeds=1)
     assert len(executed.done) == len(set(executed.done)) == 10
+    assert (tmp_path / "F3.png").exists()
+
+
+def test_tables_of_what_there_is_are_written_when_interrupted(
+    executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(run: Run, *, device: str, verbose: bool) -> Outcome:
+        if run.task.method == "gp":
+            raise KeyboardInterrupt
+        return executed(run)
+
+    monkeypatch.setattr(reproduction, "execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduction.reproduce(["T3"], tmp_path, seeds=1)
+    assert (tmp_path / "T3.md").read_text(encoding="utf-8").count("measured") == 2
+
+
+def test_runs_with_other_settings_are_other_runs(
+    executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many changes as before, but not the same: old numbers do not stand for new ones."""
+    reproduction.reproduce(["T3"], tmp_path, seeds=1)
+    settings = json.loads((tmp_path / "settings" / f"{executed.done[-1].digest}.json").read_text())
+    assert settings["settings"]["model"]["hide"] == 0.3
+    *others, last = paper.CHANGES["physionet2012"]
+    changed = (*others, replace(last, model={"hide": 0.5}))
+    monkeypatch.setattr(paper, "CHANGES", {**paper.CHANGES, "physionet2012": changed})
+    reproduction.reproduce(["T3"], tmp_path, seeds=1)
+    assert [run.task.method for run in executed.done[10:]] == ["hi-vae", "gp-vae"]
+
+
+def test_one_command_at_a_time(executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def second(*_: object, **__: object) -> Outcome:
+        reproduction.reproduce(["T3"], tmp_path, seeds=1)
+        raise AssertionError
+
+    monkeypatch.setattr(reproduction, "execute", second)
+    with pytest.raises(TrainingError, match="another command is at work in"):
+        reproduction.reproduce(["T3"], tmp_path, seeds=1)
 
 
 @pytest.fixture
@@ -462,31 +544,30 @@ def test_several_runs_at_a_time_make_the_same_record(executed: Executions, tmp_p
     assert found[0] == found[1]
     assert (tmp_path / "1" / "T3.md").read_bytes() == (tmp_path / "3" / "T3.md").read_bytes()
     assert len(list((tmp_path / "3" / "examples").iterdir())) == 10
+    reproduction.reproduce(["T1"], tmp_path / "3", seeds=1, jobs=50)
 
 
 def test_what_runs_beside_a_run_that_fails_is_kept(
     executed: Executions, tmp_path: Path, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is waited for, and recorded; nothing else is begun."""
+    """And what comes after it is done, too."""
     begun: list[str] = []
     both = Barrier(2)
 
-    def one_fails(run: Run, *, device: str) -> Outcome:
+    def one_fails(run: Run, *, device: str, verbose: bool) -> Outcome:
         begun.append(run.task.method)
         if len(begun) <= 2:
             both.wait(10)
             if run.task.method == "mean":
                 raise RuntimeError("out of memory")
-        time.sleep(0.2)
         return executed(run)
 
     monkeypatch.setattr(reproduction, "execute", one_fails)
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(TrainingError, match=r"mean, 0 changes, seed 0: RuntimeError: out of memory"):
         reproduction.reproduce(["T3"], tmp_path, seeds=1, jobs=2)
     kept_runs = {row["method"] for row in Record(tmp_path / "runs.csv").rows()}
+    assert len(begun) == 10
     assert kept_runs == set(begun) - {"mean"}
-    assert "forward" in kept_runs
-    assert len(begun) < 6
 
 
 def test_runs_on_the_same_gaps_follow_each_other(executed: Executions, tmp_path: Path) -> None:
@@ -499,6 +580,7 @@ def test_runs_on_the_same_gaps_follow_each_other(executed: Executions, tmp_path:
 
 def test_small_and_full_runs_do_not_mix(executed: Executions, tmp_path: Path) -> None:
     small = reproduction.reproduce(["T3"], tmp_path, seeds=1, quick=True)["T3"]
+    written = (tmp_path / "quick" / "T3.md").read_bytes()
     assert all(run.quick for run in executed.done)
     full = reproduction.reproduce(["T3"], tmp_path, seeds=2)["T3"]
     assert [run.quick for run in executed.done].count(False) == 20
@@ -507,22 +589,27 @@ def test_small_and_full_runs_do_not_mix(executed: Executions, tmp_path: Path) ->
     assert ["", "paper's settings", "0.500"] in small.lines
     assert ["", "paper's settings", "0.505 ± 0.005"] in full.lines
     assert ["", "paper's settings", "0.500"] not in full.lines
+    assert (tmp_path / "quick" / "T3.md").read_bytes() == written != (tmp_path / "T3.md").read_bytes()
 
 
 def test_a_table_beside_the_published_numbers(executed: Executions, tmp_path: Path) -> None:
     found = reproduction.reproduce(["T3"], tmp_path, seeds=2)["T3"]
-    once, ours = "|  | paper's settings | 0.505 ± 0.005 |", "|  | ours | 0.905 ± 0.005 |"
+    plain, once = ("|  | " + whose + " | 0.505 ± 0.005 |" for whose in ("measured", "paper's settings"))
+    ours = "|  | ours | 0.905 ± 0.005 |"
+    origin = provenance.describe()
     assert (tmp_path / "T3.md").read_text(encoding="utf-8").splitlines() == [
         "|  |  | PhysioNet AUROC |",
         "| --- | --- | ---: |",
-        *("| mean imputation | published | 0.703 ± 0.000 |", once),
-        *("| forward imputation | published | 0.710 ± 0.000 |", once),
-        *("| GP | published | 0.704 ± 0.007 |", once),
+        *("| mean imputation | published | 0.703 ± 0.000 |", plain),
+        *("| forward imputation | published | 0.710 ± 0.000 |", plain),
+        *("| GP | published | 0.704 ± 0.007 |", plain),
         *("| VAE | published | 0.677 ± 0.002 |", once),
         *("| HI-VAE | published | 0.686 ± 0.010 |", once, ours),
-        *("| GRUI-GAN | published | 0.702 ± 0.009 |", once),
-        *("| BRITS | published | 0.742 ± 0.008 |", once),
+        *("| GRUI-GAN | published | 0.702 ± 0.009 |", plain),
+        *("| BRITS | published | 0.742 ± 0.008 |", plain),
         *("| GP-VAE | published | 0.730 ± 0.006 |", once, ours),
+        *("", paper.NOTES["T3"], ""),
+        f"seeds 0, 1; commit {origin['commit']}; on {origin['hardware']}; PyTorch {origin['torch']}.",
     ]
     assert isinstance(found, Table)
     assert found.markdown() == (tmp_path / "T3.md").read_text(encoding="utf-8")
@@ -532,7 +619,7 @@ def test_tables_across_methods_and_across_measures(executed: Executions, tmp_pat
     made = reproduction.reproduce(["T1", "T2", "S5"], tmp_path, seeds=1)
     t1, t2, s5 = (cast(Table, table).lines for table in made.values())
     assert t1[0] == ["mean imputation", "published", "–", "0.168 ± 0.000", "0.938 ± 0.000", "0.013 ± 0.000"]
-    assert t1[1] == ["", "paper's settings", "0.500", "0.050", "0.500", "0.050"]
+    assert t1[1] == ["", "measured", "0.500", "0.050", "0.500", "0.050"]
     assert t1[-2] == ["", "paper's settings", "0.500", "0.050", "0.500", "0.050"]
     digits, sprites = (0.5 + 0.1 * OURS[data] for data in ("healing_mnist", "sprites"))  # as `executed` has it
     assert t1[-1] == ["", "ours", f"{digits:.3f}", f"{digits / 10:.3f}", f"{digits:.3f}", f"{sprites / 10:.3f}"]
@@ -580,11 +667,13 @@ def test_pictures_of_images_are_drawn_from_the_examples(
     draw = reproduction.figures.reconstructions
     monkeypatch.setattr(reproduction.figures, "reconstructions", lambda sets: draw(drawn.append(sets) or sets))
     made = reproduction.reproduce(["F2"], tmp_path, quick=True)
-    assert made == {"F2": tmp_path / "F2.png"}
-    assert (tmp_path / "F2.png").read_bytes().startswith(b"\x89PNG")
+    assert made == {"F2": tmp_path / "quick" / "F2.png"}
+    picture = (tmp_path / "quick" / "F2.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert b"seeds 0; commit " in picture
     ((digits, sprites),) = drawn
     assert (digits.title, sprites.title) == ("Healing MNIST", "SPRITES")
-    shown = ["forward", "VAE", "HI-VAE", "HI-VAE, ours", "GP-VAE", "GP-VAE, ours"]
+    shown = ["mean", "forward", "VAE", "HI-VAE", "HI-VAE, ours", "GP-VAE", "GP-VAE, ours"]
     for frames, steps, changes in ((digits, 10, OURS["healing_mnist"]), (sprites, 8, OURS["sprites"])):
         assert list(frames.rows) == ["truth", "input", *shown]
         example = example_of(Run(task("healing_mnist" if steps == 10 else "sprites", "gp-vae"), 0))
@@ -621,12 +710,37 @@ def test_the_picture_of_a_patient_is_drawn_from_the_examples(
 
 def test_a_row_says_where_it_comes_from(executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPVAE_COMMIT", "v1-2-gabc")
+    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)  # without history
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
     reproduction.reproduce(["T3"], tmp_path, seeds=1)
     with (tmp_path / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 10
     assert {row["commit"] for row in rows} == {"v1-2-gabc"}
-    assert all(row[name] for row in rows for name in ("date", "hardware", "python", "torch"))
+    assert all(row[name] for row in rows for name in ("date", "python", "torch"))
+    assert {row["hardware"] for row in rows} == {"a card"}
+    assert " cores, " in provenance.describe("cpu")["hardware"]
+
+
+def test_a_checkout_names_its_commit_and_whether_code_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").touch()
+    for words in (["init"], ["add", "."], ["commit", "-m", "first"]):
+        git(*words)
+    monkeypatch.setenv("GPVAE_COMMIT", "stale")
+    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
+    commit = git("describe", "--always").strip()
+    (tmp_path / "results.csv").touch()
+    assert provenance.describe()["commit"] == commit
+    (tmp_path / "src" / "new.py").touch()
+    assert provenance.describe()["commit"] == f"{commit}-dirty"
 
 
 def test_an_installed_package_names_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,16 +776,23 @@ def test_the_command_prints_tables_and_names_files(executed: Executions, command
     assert result.exit_code == 0, result.output
     assert {run.seed for run in executed.done} == {0, 1}
     assert all(run.quick for run in executed.done)
-    for text in ("20 runs, 0 of them done before", "PhysioNet AUROC", "0.742 ± 0.008", "0.905 ± 0.005", "a[b]/T3.md"):
+    for text in (
+        "20 runs, 0 of them done before",
+        "PhysioNet AUROC",
+        "0.742 ± 0.008",
+        "0.905 ± 0.005",
+        "a[b]/quick/T3.md",
+    ):
         assert text in result.output
-    assert f"F3: {Path('a[b]') / 'F3.png'}" in result.output
-    assert sorted(path.name for path in Path("a[b]").iterdir()) == ["F3.png", "T3.md", "examples", "runs.csv"]
+    assert f"F3: {Path('a[b]') / 'quick' / 'F3.png'}" in result.output
+    written = sorted(path.name for path in Path("a[b]/quick").iterdir())
+    assert written == [".lock", "F3.png", "T3.md", "examples", "runs.csv", "settings"]
 
 
 def test_all_is_everything(executed: Executions, command: Callable[..., Any]) -> None:
-    result = command("all", "--quick", "--seeds", "1")
+    result = command("t3", "all", "--quick", "--seeds", "1")
     assert result.exit_code == 0, result.output
-    made = {path.stem for path in Path("reproduction").iterdir() if path.suffix in (".md", ".png")}
+    made = {path.stem for path in Path("reproduction/quick").iterdir() if path.suffix in (".md", ".png")}
     assert made == set(reproduction.NAMES)
 
 

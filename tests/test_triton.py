@@ -6,6 +6,7 @@ from test_linalg import assert_same_kl, kl_case
 from torch import Tensor
 from torch.nn.functional import conv2d
 
+from gpvae import networks
 from gpvae.linalg import fast, linear_recurrence
 
 gpu = pytest.importorskip("gpvae.linalg.gpu", reason="no Triton, or too old", exc_type=ImportError)
@@ -86,3 +87,20 @@ def test_two_convolutions(
     gradients = torch.autograd.grad(found, ours, grad.to(DEVICE))
     for got, wanted in zip(gradients, torch.autograd.grad(theirs, exact, grad.double()), strict=True):
         assert torch.equal(got.cpu().double(), wanted)
+
+
+def test_image_preprocessor_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as its layers, as they stand there."""
+    torch.manual_seed(0)
+    network = networks.ImagePreprocessor((2, 5, 4), filters=20).to(DEVICE)
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight)
+    x = torch.rand(3, 2, 40, device=DEVICE)
+    plain = network.layers(x.reshape(6, 2, 5, 4)).reshape(3, 2, 20)
+    monkeypatch.setattr(networks, "_on_triton", lambda x: True)
+    calls = list[int]()
+    fused = networks.fused
+    monkeypatch.setattr(networks, "fused", lambda *given: calls.append(1) or fused(*given))
+    found = network(x)
+    assert calls
+    torch.testing.assert_close(found, plain, rtol=2e-2, atol=2e-2 * float(plain.detach().abs().max()))

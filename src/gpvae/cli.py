@@ -325,7 +325,8 @@ def reproduce(
     with _one_line_errors():
         from gpvae import reproduction
 
-        names = reproduction.NAMES if what == ["all"] else what
+        asked = [{name.lower(): name for name in reproduction.NAMES}.get(name.lower(), name) for name in what]
+        names = reproduction.NAMES if "all" in what else list(dict.fromkeys(asked))
         settings = {"seeds": seeds, "quick": quick, "jobs": jobs, "device": device.value}
         try:
             made = reproduction.reproduce(
@@ -338,7 +339,7 @@ def reproduce(
             if isinstance(found, Path):
                 console.print(f"{name}: {found}", markup=False, soft_wrap=True)
             else:
-                _print_reproduced(name, found, output / f"{name}.md")
+                _print_reproduced(name, found, output / ("quick" if quick else "") / f"{name}.md")
 
 
 @app.command()

@@ -108,7 +108,7 @@ class Conformal(Imputer):
         return f"{type(self).__name__}({self.imputer.name})"
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "imputer": self.imputer._to_plain()}
+        return {**super()._settings(), "imputer": self.imputer.to_plain()}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:

@@ -120,7 +120,7 @@ class Imputer(BaseEstimator, ABC):
         description = {
             "format": FORMAT,
             "gpvae": version("gpvae"),
-            **self._to_plain(),
+            **self.to_plain(),
             **self.schema_.to_plain(),
             "history": self.history_,
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
@@ -139,7 +139,7 @@ class Imputer(BaseEstimator, ABC):
             raise DataError(f"{folder} holds a {imputer.name}, not a {cls.__name__}; gpvae.load takes either")
         return imputer
 
-    def _to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """What it is and how it is set, JSON-ready."""
         return {"imputer": type(self).__name__, "settings": self._settings()}
 
@@ -193,7 +193,7 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
 
 
 def from_plain(plain: dict[str, Any], device: str) -> Imputer:
-    """The imputer that `_to_plain` describes, not fitted yet."""
+    """The imputer that `to_plain` describes, not fitted yet."""
     sorts = {sort.__name__: sort for sort in _sorts(Imputer)}
     if plain["imputer"] not in sorts:
         raise ValueError(f"there is no imputer {plain['imputer']!r}")

@@ -76,7 +76,11 @@ class GPVAE(Trained):
             raise TypeError(f"model is a ModelConfig, not {self.model!r}; presets are used as GPVAE(**paper.PHYSIONET)")
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise TypeError(f"kinds names columns and their kinds, as {{'rain': 'positive'}}, not {self.kinds!r}")
-        return super()._settings_that_make_sense() | {"warm_up": (0 <= self.warm_up <= 1, "between 0 and 1")}
+        told_apart = not (self.model.missing_by_value and self.validation)
+        return super()._settings_that_make_sense() | {
+            "warm_up": (0 <= self.warm_up <= 1, "between 0 and 1"),
+            "validation": (0 <= self.validation < 1 and told_apart, "at least 0 and below 1; 0 with missing_by_value"),
+        }
 
     def _new_schema(self, panel: Panel) -> Schema:
         self._require_fitting_values(panel)
@@ -125,6 +129,8 @@ class GPVAE(Trained):
         Of decoded samples of the latent series, noise included; without samples, what the mean of the latent series
         decodes to, with the deviation of the noise alone.
         """
+        if samples < 0:
+            raise ValueError(f"the number of samples must be 0 or more, not {samples}")
         check_is_fitted(self)
         panel = self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
         scaling, network = self.schema_.scaling, self.model_

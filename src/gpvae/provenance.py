@@ -11,26 +11,31 @@ from pathlib import Path
 import torch
 
 CHECKOUT = Path(__file__).parents[2]
+CODE = ("src", "benchmarks")  # what is changed elsewhere, results say, does not change a number
 
 
-def describe() -> dict[str, str]:
-    """Commit, date, hardware and versions of this run."""
+def describe(device: str = "auto") -> dict[str, str]:
+    """Commit, date, hardware and versions of a run on a device: "auto", "cpu" or "cuda"."""
+    on_cuda = device != "cpu" and torch.cuda.is_available()
     return {
-        "commit": os.environ.get("GPVAE_COMMIT") or _commit(),  # named where the checkout has no history
+        "commit": _commit(),
         "date": dt.date.today().isoformat(),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "hardware": torch.cuda.get_device_name() if on_cuda else _processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
 
 
 def _commit() -> str:
-    """The state of the checkout; of an installed package, or where git cannot tell, its version."""
-    command = ["git", "describe", "--always", "--dirty"]
+    """The state of the checkout's code; without its history what GPVAE_COMMIT says, or else the package's version."""
     with suppress(OSError, subprocess.CalledProcessError):
         if (CHECKOUT / ".git").exists():
-            return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
-    return f"gpvae {version('gpvae')}"
+            return _git("describe", "--always") + ("-dirty" if _git("status", "--porcelain", *CODE) else "")
+    return os.environ.get("GPVAE_COMMIT") or f"gpvae {version('gpvae')}"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _processor() -> str:

@@ -78,11 +78,15 @@ class ImagePreprocessor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         frames = x.reshape(-1, *self.shape)
-        if fused is None or not x.is_cuda or x.dtype != torch.float32 or x.requires_grad:
+        if not _on_triton(x):
             return self.layers(frames).reshape(*x.shape[:-1], -1)
         first, last = self._convolutions()
         one = fused(frames, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T)
         return (one + last.bias).reshape(*x.shape[:-1], -1)
+
+
+def _on_triton(x: Tensor) -> bool:
+    return fused is not None and x.is_cuda and x.dtype == torch.float32 and not x.requires_grad
 
 
 def stack_channels(values: Tensor, observed: Tensor) -> Tensor:

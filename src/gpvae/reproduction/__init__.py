@@ -1,8 +1,12 @@
 """The paper's tables and figures, made again from the real data: our numbers beside the published ones."""
 
+import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +15,17 @@ import numpy as np
 from gpvae import paper
 from gpvae.datasets import load
 from gpvae.datasets.healing_mnist import IMAGE_SHAPE as DIGITS
+from gpvae.datasets.physionet import VARIABLES
 from gpvae.datasets.sprites import IMAGE_SHAPE as SPRITES
 from gpvae.files import whole_or_not_at_all
+from gpvae.judge import Judge
 from gpvae.panel import DataError
 from gpvae.paper import Task
 from gpvae.provenance import describe
 from gpvae.report import figures
-from gpvae.reproduction.record import Record, Table, beside, what_changes_bring
-from gpvae.reproduction.runs import CHANGED, Example, Outcome, Run, execute
+from gpvae.reproduction.record import Record, Table, beside, origins, what_changes_bring
+from gpvae.reproduction.runs import Example, Outcome, Run, execute, versions
+from gpvae.training import TrainingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,14 +34,11 @@ __all__ = ["NAMES", "Example", "Outcome", "Record", "Run", "Table", "execute", "
 
 CHANGES, FIGURES = "changes", ("F2", "F3")
 NAMES = (*paper.TABLES, *FIGURES, CHANGES)
-_IMAGES = ("forward", "vae", "hi-vae", "gp-vae")
+_IMAGES = ("mean", "forward", "vae", "hi-vae", "gp-vae")
 _SHOWN = {  # the methods that a figure shows, by data set
     "F2": {"healing_mnist": _IMAGES, "sprites": _IMAGES},
     "F3": {"physionet2012": ("forward", "brits", "gp-vae")},
 }
-
-
-SHAPES = {"healing_mnist": DIGITS, "sprites": SPRITES}
 
 
 def runs_of(name: str, seeds: int, *, quick: bool = False) -> list[Run]:
@@ -43,12 +47,8 @@ def runs_of(name: str, seeds: int, *, quick: bool = False) -> list[Run]:
         settings = [(paper.laddered(data), n) for data, made in paper.CHANGES.items() for n in range(len(made) + 1)]
     else:
         tasks = _shown_tasks(name) if name in FIGURES else [cell.task for cell in paper.TABLES[name]]
-        settings = [(task, count) for task in dict.fromkeys(tasks) for count in _both(task)]
+        settings = [(task, count) for task in dict.fromkeys(tasks) for count in versions(task)]
     return [Run(task, seed, n, quick) for seed in range(1 if name in FIGURES else seeds) for task, n in settings]
-
-
-def _both(task: Task) -> tuple[int, ...]:
-    return (0, len(paper.CHANGES[task.data])) if task.method in CHANGED else (0,)
 
 
 def _shown_tasks(figure: str) -> list[Task]:
@@ -73,61 +73,109 @@ def reproduce(
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         raise DataError(f"there is no table or figure {unknown[0]!r}; there are {', '.join(NAMES)}")
+    folder = folder / "quick" if quick else folder
     folder.mkdir(parents=True, exist_ok=True)
     record = Record(folder / "runs.csv")
-    wanted = dict.fromkeys(run for name in names for run in runs_of(name, seeds, quick=quick))
-    todo = [run for run in wanted if not (record.has(run) and (run.seed or _example_file(folder, run).exists()))]
-    report(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
-    origin = describe()
-    for number, (run, outcome) in enumerate(_outcomes(todo, device, jobs), start=1):
-        if run.seed == 0:
-            _keep_example(_example_file(folder, run), outcome.example)
-        record.add(run, outcome.measures, origin)
-        found = ", ".join(f"{name} {value:.4g}" for name, value in outcome.measures.items())
-        report(f"{number}/{len(todo)}  {run}: {found}")
-    return {name: _made(name, folder, record, quick=quick) for name in names}
+    with _alone(folder):
+        wanted = dict.fromkeys(run for name in names for run in runs_of(name, seeds, quick=quick))
+        todo = [run for run in wanted if not (record.has(run) and (run.seed or _example_file(folder, run).exists()))]
+        report(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
+        origin, failed = describe(device), list[str]()
+        try:
+            for number, (run, outcome) in enumerate(_outcomes(todo, device, jobs), start=1):
+                if isinstance(outcome, Outcome):
+                    _keep(run, outcome, folder, record, origin)
+                    found = ", ".join(f"{name} {value:.4g}" for name, value in outcome.measures.items())
+                else:
+                    failed.append(f"{run}: {outcome}")
+                    found = f"failed: {outcome}"
+                report(f"{number}/{len(todo)}  {run}: {found}")
+        finally:  # of what there is, also when interrupted
+            made = {name: _made(name, folder, record, quick=quick) for name in names}
+        if failed:
+            raise TrainingError("; ".join(failed))
+    return {name: found for name, found in made.items() if found is not None}
 
 
-def _outcomes(runs: Sequence[Run], device: str, jobs: int) -> Iterator[tuple[Run, Outcome]]:
-    """In the order in which they end. Those of one data set with the same gaps follow each other: they share them."""
-    ordered = sorted(runs, key=lambda run: (run.seed, run.task.data, run.task.gaps, run.task.rate))
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One command at a time, where the system can tell: two would write over each other's results."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"another command is at work in {folder}") from None
+        yield
+
+
+def _outcomes(runs: Sequence[Run], device: str, jobs: int) -> Iterator[tuple[Run, Outcome | str]]:
+    """In the order in which they end, each its outcome or what went wrong.
+
+    Those of one data set with the same gaps follow each other: in one process, they share them.
+    """
+    ordered = iter(sorted(runs, key=lambda run: (run.seed, run.task.data, run.task.gaps, run.task.rate)))
     if jobs == 1:
         for run in ordered:
-            yield run, execute(run, device=device, verbose=True)
+            yield run, _tried(run, device, verbose=True)
         return
-    for data in {run.task.data for run in runs}:
-        load(data, splits=["train"], count=1)  # built once, not by every process
+    if any(run.task.data == "healing_mnist" for run in runs):
+        for split in ("train", "test"):
+            load("healing_mnist", splits=[split], count=1)  # built once, not by every process
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        failed: BaseException | None = None
+        going: dict[Future[Outcome | str], Run] = {}
         try:
-            futures = {pool.submit(execute, run, device=device): run for run in ordered}
-            waiting = set(futures)
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    failed = failed or future.exception()
-                    if future.exception() is None:
-                        yield futures[future], future.result()
-                if failed:  # what has begun is let end, and kept
-                    waiting = {future for future in waiting if not future.cancel()}
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            while True:
+                going |= {pool.submit(_tried, run, device): run for run in islice(ordered, jobs - len(going))}
+                if not going:
+                    return
+                for future in wait(going, return_when=FIRST_COMPLETED).done:
+                    yield going.pop(future), future.result()
+        except BrokenProcessPool:
+            advice = "perhaps for want of memory: fewer jobs may help"
+            raise TrainingError(f"a process ended before its run did, {advice}") from None
+        except BaseException:  # nobody waits for what would be thrown away
+            for child in multiprocessing.active_children():
+                child.terminate()
             raise
-    if failed:
-        raise failed
 
 
-def _made(name: str, folder: Path, record: Record, *, quick: bool) -> Table | Path:
-    """The table or figure, written into the folder."""
-    if name in FIGURES:
-        figure = (_reconstructions if name == "F2" else _patient)(folder, quick=quick)
-        with whole_or_not_at_all(folder / f"{name}.png", force=True) as partial:
-            figure.savefig(partial, format="png")
-        return folder / f"{name}.png"
-    table = what_changes_bring(record, quick=quick) if name == CHANGES else beside(name, record, quick=quick)
-    with whole_or_not_at_all(folder / f"{name}.md", force=True) as partial:
-        partial.write_text(table.markdown(), encoding="utf-8")
-    return table
+def _tried(run: Run, device: str, *, verbose: bool = False) -> Outcome | str:
+    try:
+        return execute(run, device=device, verbose=verbose)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _keep(run: Run, outcome: Outcome, folder: Path, record: Record, origin: Mapping[str, str]) -> None:
+    """The example first: a run is done once it is in the record."""
+    if run.seed == 0:
+        _keep_example(_example_file(folder, run), outcome.example)
+    settings = folder / "settings" / f"{run.digest}.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps(run.settings, indent=1) + "\n", encoding="utf-8")
+    record.add(run, outcome.measures, origin)
+
+
+def _made(name: str, folder: Path, record: Record, *, quick: bool) -> Table | Path | None:
+    """The table or figure, written into the folder; no figure before all that it shows is there."""
+    if name not in FIGURES:
+        table = what_changes_bring(record, quick=quick) if name == CHANGES else beside(name, record, quick=quick)
+        with whole_or_not_at_all(folder / f"{name}.md", force=True) as partial:
+            partial.write_text(table.markdown(), encoding="utf-8")
+        return table
+    runs = runs_of(name, 1, quick=quick)
+    if not all(_example_file(folder, run).exists() for run in runs):
+        return None
+    figure = (_reconstructions if name == "F2" else _patient)(folder, quick=quick)
+    with whole_or_not_at_all(folder / f"{name}.png", force=True) as partial:
+        from_where = origins([row for run in runs for row in record.of(run) if row["seed"] == "0"])
+        figure.savefig(partial, format="png", metadata={"Comment": from_where})
+    return folder / f"{name}.png"
 
 
 def _example_file(folder: Path, run: Run) -> Path:
@@ -155,12 +203,11 @@ def _examples(figure: str, data: str, folder: Path, *, quick: bool) -> dict[str,
 def _reconstructions(folder: Path, *, quick: bool) -> "Figure":
     """The first test series of either data set, as each method fills it."""
     sets: list[figures.Frames] = []
-    for data, title, steps in (("healing_mnist", "Healing MNIST", 10), ("sprites", "SPRITES", 8)):
+    for data, title, shape in (("healing_mnist", "Healing MNIST", DIGITS), ("sprites", "SPRITES", SPRITES)):
         examples = _examples("F2", data, folder, quick=quick)
         first = next(iter(examples.values()))
-        shown = {"truth": first.truth, "input": np.where(first.hidden, np.nan, first.truth)}
-        rows = {name: rows[:steps] for name, rows in (shown | {k: v.filled for k, v in examples.items()}).items()}
-        sets.append(figures.Frames(title, SHAPES[data], rows))
+        given = {"truth": first.truth, "input": np.where(first.hidden, np.nan, first.truth)}
+        sets.append(figures.Frames(title, shape, given | {name: each.filled for name, each in examples.items()}))
     return figures.reconstructions(sets)
 
 
@@ -174,11 +221,10 @@ def _patient(folder: Path, *, quick: bool) -> "Figure":
     asked = np.flatnonzero(held.any(0) & known.any(0))
     order = asked[np.argsort(-known[:, asked].sum(0), kind="stable")]
     chosen = order[np.unique(np.linspace(0, len(order) - 1, 6).round().astype(int))]
-    names = load("physionet2012", splits=["train"], count=1).panel.columns
-    reach = 1.6449 * ours.std[:, chosen]
+    reach = Judge.DEVIATIONS * ours.std[:, chosen]
     return figures.patient(
         np.arange(len(ours.truth), dtype=np.float64),
-        [names[j] for j in chosen],
+        [VARIABLES[j] for j in chosen],
         np.where(known, ours.truth, np.nan)[:, chosen],
         np.where(held, ours.truth, np.nan)[:, chosen],
         {name: example.filled[:, chosen] for name, example in examples.items()},

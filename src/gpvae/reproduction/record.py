@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from gpvae import paper
 from gpvae.files import whole_or_not_at_all
 from gpvae.panel import DataError
 from gpvae.paper import Cell, Published
-from gpvae.reproduction.runs import CHANGED, Run
+from gpvae.reproduction.runs import LATENT, Run, versions
 
 Row = dict[str, str]
 
@@ -27,7 +27,7 @@ class Record:
         with self.path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             rows, columns = list(reader), reader.fieldnames or []
-        if columns and not Run(paper.TABLES["T1"][0].task, 0).key.keys() <= set(columns):
+        if columns and not {"data", "gaps", "rate", "method", "changes", "settings", "size", "seed"} <= set(columns):
             raise DataError(f"{self.path} is not a record of runs: it has the columns {', '.join(columns)}")
         return rows
 
@@ -47,11 +47,14 @@ class Record:
             writer.writeheader()
             writer.writerows(rows)
 
+    def of(self, run: Run) -> list[Row]:
+        """The run with all seeds that there are."""
+        wanted = {name: value for name, value in run.key.items() if name != "seed"}
+        return [row for row in self.rows() if wanted.items() <= row.items()]
+
     def average(self, run: Run, measure: str) -> Published | None:
         """Mean and standard error over the seeds that there are of a run."""
-        wanted = {name: value for name, value in run.key.items() if name != "seed"}
-        rows = [row for row in self.rows() if wanted.items() <= row.items()]
-        numbers = [float(row[measure]) for row in rows if row.get(measure)]
+        numbers = [float(row[measure]) for row in self.of(run) if row.get(measure)]
         if not numbers:
             return None
         error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
@@ -62,10 +65,21 @@ class Record:
 class Table:
     heading: list[str]
     lines: list[list[str]]
+    notes: list[str]  # what the numbers are, and where they come from
 
     def markdown(self) -> str:
         cells = [self.heading, ["---"] * 2 + ["---:"] * (len(self.heading) - 2), *self.lines]
-        return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+        rows = [f"| {' | '.join(line)} |\n" for line in cells]
+        return "".join([*rows, *(f"\n{note}\n" for note in self.notes)])
+
+
+def origins(rows: Sequence[Row]) -> str:
+    """Where numbers come from, in a line."""
+    if not rows:
+        return "Nothing has been run."
+    names = {"seeds": "seed", "commit": "commit", "on": "hardware", "PyTorch": "torch"}
+    found = {name: sorted({row.get(column, "") for row in rows}) for name, column in names.items()}
+    return "; ".join(f"{name} {', '.join(values)}" for name, values in found.items()) + "."
 
 
 def beside(table: str, record: Record, *, quick: bool = False) -> Table:
@@ -77,31 +91,37 @@ def beside(table: str, record: Record, *, quick: bool = False) -> Table:
         across = {cell.column: cell for cell in cells if cell.row == row}
         ordered = [across[column] for column in columns]
         lines.append([row, "published", *(_text(cell.published, _digits(cell)) for cell in ordered)])
-        for whose, ours in (("paper's settings", False), ("ours", True)):
+        latent = any(cell.task.method in LATENT for cell in ordered)
+        for whose, ours in (("paper's settings" if latent else "measured", False), ("ours", True)):
             line = [_measured(cell, record, ours=ours, quick=quick) for cell in ordered]
             if any(line):
                 lines.append(["", whose, *line])
-    return Table(["", "", *columns], lines)
+    used = [row for cell in cells for run in _runs(cell, quick=quick) for row in record.of(run)]
+    return Table(["", "", *columns], lines, [paper.NOTES[table], origins(used)])
+
+
+def _runs(cell: Cell, *, quick: bool) -> list[Run]:
+    """With the paper's settings, and with ours where there are any."""
+    return [Run(cell.task, 0, count, quick) for count in versions(cell.task)]
 
 
 def _measured(cell: Cell, record: Record, *, ours: bool, quick: bool) -> str:
-    if ours and cell.task.method not in CHANGED:
-        return ""
-    changes = len(paper.CHANGES[cell.task.data]) if ours else 0
-    found = record.average(Run(cell.task, 0, changes, quick), cell.measure)
+    runs = _runs(cell, quick=quick)
+    found = record.average(runs[ours], cell.measure) if ours < len(runs) else None
     return "" if found is None else _text(found, _digits(cell))
 
 
 def what_changes_bring(record: Record, *, quick: bool = False) -> Table:
     """GP-VAE on each data set, with one change to the paper's settings after the other."""
     measures = ("nll", "nll_mixture", "mse", "auroc")
-    lines: list[list[str]] = []
+    lines, used = list[list[str]](), list[Row]()
     for data, changes in paper.CHANGES.items():
         for count, name in enumerate(["paper's settings", *(f"+ {change.name}" for change in changes)]):
             run = Run(paper.laddered(data), 0, count, quick)
             found = [record.average(run, measure) for measure in measures]
             lines.append([data if not count else "", name, *(_text(each, 4) if each else "" for each in found)])
-    return Table(["", "", *measures], lines)
+            used += record.of(run)
+    return Table(["", "", *measures], lines, [paper.NOTES["changes"], origins(used)])
 
 
 def _digits(cell: Cell) -> int:
