@@ -520,6 +520,22 @@ def test_runs_with_other_settings_are_other_runs(
     assert [run.task.method for run in executed.done[10:]] == ["hi-vae", "gp-vae"]
 
 
+def test_what_cannot_be_run_is_said_once_before_anything_is(
+    executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(name: str, **_: object) -> None:
+        raise DataError(f"there are no files of {name}")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TrainingError, match="PyTorch sees no CUDA GPU here"):
+        reproduction.reproduce(["T3"], tmp_path / "new", device="cuda")
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr(reproduction, "load", gone)
+    with pytest.raises(DataError, match="there are no files of physionet2012"):
+        reproduction.reproduce(["T3"], tmp_path)
+    assert not executed.done
+
+
 def test_one_command_at_a_time(executed: Executions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def second(*_: object, **__: object) -> Outcome:
         reproduction.reproduce(["T3"], tmp_path, seeds=1)
@@ -589,6 +605,8 @@ def test_small_and_full_runs_do_not_mix(executed: Executions, tmp_path: Path) ->
     assert ["", "paper's settings", "0.500"] in small.lines
     assert ["", "paper's settings", "0.505 ± 0.005"] in full.lines
     assert ["", "paper's settings", "0.500"] not in full.lines
+    assert b"numbers mean nothing" in written
+    assert b"numbers mean nothing" not in (tmp_path / "T3.md").read_bytes()
     assert (tmp_path / "quick" / "T3.md").read_bytes() == written != (tmp_path / "T3.md").read_bytes()
 
 
@@ -713,6 +731,7 @@ def test_a_row_says_where_it_comes_from(executed: Executions, tmp_path: Path, mo
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)  # without history
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    monkeypatch.setattr(reproduction, "fabric_for", lambda *_: None)
     reproduction.reproduce(["T3"], tmp_path, seeds=1)
     with (tmp_path / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -801,6 +820,7 @@ def test_ctrl_c_says_how_to_go_on(command: Callable[..., Any], monkeypatch: pyte
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduction, "execute", interrupted)
+    monkeypatch.setattr(reproduction, "load", lambda *_, **__: None)
     result = command("T3")
     assert result.exit_code == 130
     assert "reproduction holds what is finished: the same command goes on from there" in result.output

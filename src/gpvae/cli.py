@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 # The library is imported inside the commands, so that --help does not wait for PyTorch.
@@ -320,26 +319,28 @@ def reproduce(
 
     `gpvae reproduce all --quick`
 
-    What is finished is kept in the folder: run again, or interrupted, the command goes on from there.
+    What is finished is kept in the folder (with --quick in a folder `quick` there): run again, or interrupted, the
+    command goes on from there.
     """
     with _one_line_errors():
         from gpvae import reproduction
 
         asked = [{name.lower(): name for name in reproduction.NAMES}.get(name.lower(), name) for name in what]
         names = reproduction.NAMES if "all" in what else list(dict.fromkeys(asked))
+        folder = output / "quick" if quick else output
         settings = {"seeds": seeds, "quick": quick, "jobs": jobs, "device": device.value}
         try:
             made = reproduction.reproduce(
                 names, output, **settings, report=lambda line: console.print(line, markup=False, soft_wrap=True)
             )
         except KeyboardInterrupt:
-            complaints.print(f"\nStopped. {output} holds what is finished: the same command goes on from there.")
+            complaints.print(f"\nStopped. {folder} holds what is finished: the same command goes on from there.")
             raise typer.Exit(130) from None
         for name, found in made.items():
             if isinstance(found, Path):
                 console.print(f"{name}: {found}", markup=False, soft_wrap=True)
             else:
-                _print_reproduced(name, found, output / ("quick" if quick else "") / f"{name}.md")
+                _print_reproduced(name, found, folder / f"{name}.md")
 
 
 @app.command()
@@ -526,12 +527,14 @@ def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
 
 
 def _print_reproduced(name: str, found: "Reproduced", file: Path) -> None:
-    table = Table(title=name, title_justify="left", caption=escape(str(file)))
+    table = Table(title=name, title_justify="left")
     for i, heading in enumerate(found.heading):
         table.add_column(heading, justify="left" if i < 2 else "right")
     for line in found.lines:
         table.add_row(*line)
     console.print(table)
+    for note in [*found.notes, str(file)]:
+        console.print(note, markup=False, soft_wrap=True)
 
 
 def _print_datasets(sets: "list[Available]") -> None:

@@ -76,11 +76,9 @@ class GPVAE(Trained):
             raise TypeError(f"model is a ModelConfig, not {self.model!r}; presets are used as GPVAE(**paper.PHYSIONET)")
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise TypeError(f"kinds names columns and their kinds, as {{'rain': 'positive'}}, not {self.kinds!r}")
-        told_apart = not (self.model.missing_by_value and self.validation)
-        return super()._settings_that_make_sense() | {
-            "warm_up": (0 <= self.warm_up <= 1, "between 0 and 1"),
-            "validation": (0 <= self.validation < 1 and told_apart, "at least 0 and below 1; 0 with missing_by_value"),
-        }
+        if self.model.missing_by_value and self.validation:
+            raise ValueError("missing_by_value needs validation=0.0: cells held out would pass for missing ones")
+        return super()._settings_that_make_sense() | {"warm_up": (0 <= self.warm_up <= 1, "between 0 and 1")}
 
     def _new_schema(self, panel: Panel) -> Schema:
         self._require_fitting_values(panel)

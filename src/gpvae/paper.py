@@ -286,7 +286,7 @@ def laddered(data: str) -> Task:
 
 
 _ERRORS = "Errors: of the paper, over the test set; of ours, over seeds."
-_TOLD = "On what is missing not at random, ours is told that it is (see `Change.gaps`)."
+_TOLD = "Where values are missing not at random, ours knows that black and white go missing at rates of their own."
 _PER_OBSERVED = (
     "Nats of all missing pixels, divided by the number of observed ones, as the paper seems to have done; runs.csv has "
     "them per missing pixel (nll), and for the mixture over 20 samples (nll_mixture)."

@@ -2,7 +2,7 @@
 
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from gpvae.provenance import describe
 from gpvae.report import figures
 from gpvae.reproduction.record import Record, Table, beside, origins, what_changes_bring
 from gpvae.reproduction.runs import Example, Outcome, Run, execute, versions
-from gpvae.training import TrainingError
+from gpvae.training import TrainingError, fabric_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,13 +73,18 @@ def reproduce(
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         raise DataError(f"there is no table or figure {unknown[0]!r}; there are {', '.join(NAMES)}")
+    fabric_for(device, "32-true")  # complains if there is no such device
     folder = folder / "quick" if quick else folder
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"the folder {folder} cannot be made: {error.strerror}") from None
     record = Record(folder / "runs.csv")
     with _alone(folder):
         wanted = dict.fromkeys(run for name in names for run in runs_of(name, seeds, quick=quick))
         todo = [run for run in wanted if not (record.has(run) and (run.seed or _example_file(folder, run).exists()))]
         report(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
+        _require_data({run.task.data for run in todo})
         origin, failed = describe(device), list[str]()
         try:
             for number, (run, outcome) in enumerate(_outcomes(todo, device, jobs), start=1):
@@ -95,6 +100,13 @@ def reproduce(
         if failed:
             raise TrainingError("; ".join(failed))
     return {name: found for name, found in made.items() if found is not None}
+
+
+def _require_data(names: Iterable[str]) -> None:
+    """Data that cannot be had is told of once, before anything is run; and what has to be built is built once."""
+    for name in sorted(names):
+        for split in ("train",) if name == "physionet2012" else ("train", "test"):
+            load(name, splits=[split], count=1)
 
 
 @contextmanager
@@ -123,9 +135,6 @@ def _outcomes(runs: Sequence[Run], device: str, jobs: int) -> Iterator[tuple[Run
         for run in ordered:
             yield run, _tried(run, device, verbose=True)
         return
-    if any(run.task.data == "healing_mnist" for run in runs):
-        for split in ("train", "test"):
-            load("healing_mnist", splits=[split], count=1)  # built once, not by every process
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         going: dict[Future[Outcome | str], Run] = {}
         try:

@@ -24,7 +24,7 @@ class Record:
     def rows(self) -> list[Row]:
         if not self.path.exists():
             return []
-        with self.path.open(newline="", encoding="utf-8") as file:
+        with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
             rows, columns = list(reader), reader.fieldnames or []
         if columns and not {"data", "gaps", "rate", "method", "changes", "settings", "size", "seed"} <= set(columns):
@@ -97,7 +97,12 @@ def beside(table: str, record: Record, *, quick: bool = False) -> Table:
             if any(line):
                 lines.append(["", whose, *line])
     used = [row for cell in cells for run in _runs(cell, quick=quick) for row in record.of(run)]
-    return Table(["", "", *columns], lines, [paper.NOTES[table], origins(used)])
+    return Table(["", "", *columns], lines, [*_warning(quick), paper.NOTES[table], origins(used)])
+
+
+def _warning(quick: bool) -> list[str]:
+    small = "A small version, to see it work: few series, small networks, two epochs. Its numbers mean nothing."
+    return [small] if quick else []
 
 
 def _runs(cell: Cell, *, quick: bool) -> list[Run]:
@@ -121,7 +126,7 @@ def what_changes_bring(record: Record, *, quick: bool = False) -> Table:
             found = [record.average(run, measure) for measure in measures]
             lines.append([data if not count else "", name, *(_text(each, 4) if each else "" for each in found)])
             used += record.of(run)
-    return Table(["", "", *measures], lines, [paper.NOTES["changes"], origins(used)])
+    return Table(["", "", *measures], lines, [*_warning(quick), paper.NOTES["changes"], origins(used)])
 
 
 def _digits(cell: Cell) -> int:
