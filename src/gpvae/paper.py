@@ -102,6 +102,7 @@ _BY_VALUE = Change(
 )
 _PACE = Change("learning rate 0.002", training={"learning_rate": 2e-3})
 _LONGER = Change("40 epochs", training={"epochs": 40})
+_LONGEST = Change("100 epochs", training={"epochs": 100})
 _KERNEL = Change("the length scale and variance of each latent dimension are learned", {"learn_kernel": True})
 _BETA = Change("β = 0.03", {"beta": 0.03})
 _SHARP = Change("noise 0.1 instead of 1", {"noise": 0.1})
@@ -111,7 +112,7 @@ _HIDE = Change("training hides 30 % of what is observed from the encoder", {"hid
 CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(
     {
         "healing_mnist": (_SEES, _WARM, _BY_VALUE, _PACE, _BETA, _KERNEL, _LONGER),
-        "sprites": (_SEES, _WARM, _SHARP, _LONGER),
+        "sprites": (_SEES, _WARM, _SHARP, _LONGEST),
         "physionet2012": (_SEES, _WARM, _NOISE, _HIDE),
     }
 )
