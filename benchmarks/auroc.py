@@ -30,7 +30,7 @@ def ceiling() -> Row:
 
 
 def patients() -> list[Row]:
-    data, task = load("physionet2012", splits=["train"]), paper.laddered("physionet2012")
+    data, task = load("physionet2012", splits=["train"]), paper.LADDERS[-1]
     assert data.labels is not None
     visible = missingness.hide(data.panel, gaps(data, task.gaps, task.rate, [0, 0]))
     orders = [np.random.default_rng(i).permutation(len(data.panel)) for i in range(DIVISIONS)]

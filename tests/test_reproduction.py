@@ -69,11 +69,14 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, tuple[Data
     runs._posed.cache_clear()
 
 
+LADDERS = {ladder.data: ladder for ladder in paper.LADDERS}  # of Healing MNIST, what is missing not at random
+
+
 def task(name: str, method: str) -> Task:
-    return replace(paper.laddered(name), method=method)
+    return replace(LADDERS[name], method=method)
 
 
-OURS = {data: len(changes) for data, changes in paper.CHANGES.items()}
+OURS = {name: len(paper.changes(ladder)) for name, ladder in LADDERS.items()}
 MEASURED = {"healing_mnist": {"mse", "auroc"}, "sprites": {"mse"}, "physionet2012": {"mse", "auroc", "auroc_halves"}}
 LIKELIHOODS = {"nll", "nll_mixture", "nll_per_observed"}
 
@@ -260,14 +263,16 @@ def test_changes_are_made_one_after_the_other() -> None:
     assert found == [papers | each for each in expected]
     last = settings_of(runs.new_imputer(Run(task("healing_mnist", "hi-vae"), 0, OURS["healing_mnist"])))["model"]
     assert (last.see_observed, last.missing_by_value, last.posterior) == (True, True, "diagonal")
-    elsewhere = replace(task("healing_mnist", "hi-vae"), gaps="spatial")
-    assert not settings_of(runs.new_imputer(Run(elsewhere, 0, OURS["healing_mnist"])))["model"].missing_by_value
+    for gaps, beta, epochs in (("spatial", 0.8, 20), ("temporal-", 0.2, 40)):
+        elsewhere = replace(task("healing_mnist", "hi-vae"), gaps=gaps)
+        found = settings_of(runs.new_imputer(Run(elsewhere, 0, len(paper.changes(elsewhere)))))
+        assert found["epochs"] == epochs
+        assert (found["model"].missing_by_value, found["model"].beta) == (False, beta)
 
 
-@pytest.mark.parametrize("data", [*paper.CHANGES])
-def test_every_change_changes_something(data: str) -> None:
-    ladder = range(len(paper.CHANGES[data]) + 1)
-    found = [settings_of(runs.new_imputer(Run(paper.laddered(data), 0, n))) for n in ladder]
+@pytest.mark.parametrize("ladder", paper.LADDERS, ids=str)
+def test_every_change_changes_something(ladder: Task) -> None:
+    found = [settings_of(runs.new_imputer(Run(ladder, 0, n))) for n in range(len(paper.changes(ladder)) + 1)]
     assert all(first != second for i, first in enumerate(found) for second in found[:i])
 
 
@@ -444,7 +449,7 @@ def test_what_a_table_needs(executed: Executions) -> None:
     assert len(reproduction.runs_of("T1", 1)) == 2 * (5 + 2)
     assert len(reproduction.runs_of("S4", 1)) == 9 * 4 + 2  # at one rate T2 asks for ours
     ladder = reproduction.runs_of("changes", 1)
-    assert len(ladder) == sum(count + 1 for count in OURS.values())
+    assert len(ladder) == sum(count + 1 for count in OURS.values()) + 5  # and what is missing at random
     assert {run.task.method for run in ladder} == {"gp-vae"}
     pictured = reproduction.runs_of("F3", 5)
     assert [(run.task.method, run.changes, run.seed) for run in pictured] == [
@@ -642,7 +647,7 @@ def test_tables_across_methods_and_across_measures(executed: Executions, tmp_pat
     digits, sprites = (0.5 + 0.1 * OURS[data] for data in ("healing_mnist", "sprites"))  # as `executed` has it
     assert t1[-1] == ["", "ours", f"{digits:.3f}", f"{digits / 10:.3f}", f"{digits:.3f}", f"{sprites / 10:.3f}"]
     assert t2[0][:4] == ["random", "published", "0.069 ± 0.000", "0.099 ± 0.000"]
-    assert t2[2] == ["", "ours", "", "", "", *[f"{digits / 10:.3f}"] * 2]
+    assert t2[2] == ["", "ours", "", "", "", *["0.090"] * 2]  # four changes
     assert s5[-3] == ["not at random", "published", "0.4798 ± 0.0016", "0.2896 ± 0.0010", "0.2606 ± 0.0008"]
     assert s5[-2] == ["", "paper's settings", "0.0050", "0.0050", "0.0050"]
 
@@ -651,10 +656,10 @@ def test_what_each_change_brings(executed: Executions, tmp_path: Path) -> None:
     made = reproduction.reproduce(["changes"], tmp_path, seeds=1)["changes"]
     assert isinstance(made, Table)
     assert made.heading[2:] == ["nll", "nll_mixture", "mse", "auroc"]
-    assert made.lines[0] == ["healing_mnist", "paper's settings", "0.5000", "", "0.0500", "0.5000"]
+    assert made.lines[0] == ["healing_mnist, random", "paper's settings", "0.5000", "", "0.0500", "0.5000"]
     assert made.lines[2] == ["", "+ β rises over the first third of training", "0.7000", "", "0.0700", "0.7000"]
-    assert made.lines[OURS["healing_mnist"] + 1][:2] == ["sprites", "paper's settings"]
-    assert [line[0] for line in made.lines if line[0]] == ["healing_mnist", "sprites", "physionet2012"]
+    assert made.lines[5][:2] == ["healing_mnist, not-at-random", "paper's settings"]
+    assert [line[0] for line in made.lines if line[0]] == [f"{each.data}, {each.gaps}" for each in paper.LADDERS]
 
 
 def test_a_table_without_runs_has_the_published_numbers_alone(kept: Record) -> None:

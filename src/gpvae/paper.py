@@ -91,27 +91,28 @@ class Change:
     name: str
     model: Mapping[str, Any] = field(default_factory=dict)  # settings of ModelConfig
     training: Mapping[str, Any] = field(default_factory=dict)  # settings of GPVAE
-    gaps: str | None = None  # made only where values are missing in this way
+    gaps: tuple[str, ...] = ()  # made only where values are missing in these ways
 
 
 _SEES = Change("the encoder sees what is observed", {"see_observed": True})
 _WARM = Change("β rises over the first third of training", training={"warm_up": 1 / 3})
 # An assumption about the gaps, to be made where it holds: of pixels that are missing in patches it makes white patches.
 _BY_VALUE = Change(
-    "the rates at which black and white go missing are learned", {"missing_by_value": True}, gaps="not-at-random"
+    "the rates at which black and white go missing are learned", {"missing_by_value": True}, gaps=("not-at-random",)
 )
-_PACE = Change("learning rate 0.002", training={"learning_rate": 2e-3})
-_LONGER = Change("40 epochs", training={"epochs": 40})
+# Where missing pixels are like their observed neighbours, what suits these suits those. Where they are not, the prior
+# has to keep the latents from serving the observed ones alone: in patches, β = 0.3 is worse than 0.8.
+_ALIKE = ("random", "temporal+", "temporal-")
+_BETA = Change("β = 0.2", {"beta": 0.2}, gaps=_ALIKE)
+_LONGER = Change("40 epochs", training={"epochs": 40}, gaps=_ALIKE)
 _LONGEST = Change("100 epochs", training={"epochs": 100})
-_KERNEL = Change("the length scale and variance of each latent dimension are learned", {"learn_kernel": True})
-_BETA = Change("β = 0.03", {"beta": 0.03})
 _SHARP = Change("noise 0.1 instead of 1", {"noise": 0.1})
 _NOISE = Change("noise is learned for each column", {"noise": None})
 _HIDE = Change("training hides 30 % of what is observed from the encoder", {"hide": 0.3})
 
 CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(
     {
-        "healing_mnist": (_SEES, _WARM, _BY_VALUE, _PACE, _BETA, _KERNEL, _LONGER),
+        "healing_mnist": (_SEES, _WARM, _BY_VALUE, _BETA, _LONGER),
         "sprites": (_SEES, _WARM, _SHARP, _LONGEST),
         "physionet2012": (_SEES, _WARM, _NOISE, _HIDE),
     }
@@ -276,10 +277,14 @@ TABLES: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
 )
 
 
-def laddered(data: str) -> Task:
-    """What the changes are tried on, one after the other."""
-    gaps = {"healing_mnist": _HEALING, "sprites": _SPRITES, "physionet2012": _PHYSIONET}
-    return replace(gaps[data], method="gp-vae")
+def changes(task: Task) -> tuple[Change, ...]:
+    """What is ours about a task, in the order in which we changed it."""
+    return tuple(change for change in CHANGES[task.data] if not change.gaps or task.gaps in change.gaps)
+
+
+LADDERS = tuple(  # what the changes are tried on, one after the other
+    replace(task, method="gp-vae") for task in (_MECHANISMS["random"], _HEALING, _SPRITES, _PHYSIONET)
+)
 
 
 _ERRORS = "Errors: of the paper, over the test set; of ours, over seeds."

@@ -44,7 +44,7 @@ _SHOWN = {  # the methods that a figure shows, by data set
 def runs_of(name: str, seeds: int, *, quick: bool = False) -> list[Run]:
     """What a table or figure needs: the latent models with the paper's settings and with ours, the others once."""
     if name == CHANGES:
-        settings = [(paper.laddered(data), n) for data, made in paper.CHANGES.items() for n in range(len(made) + 1)]
+        settings = [(task, n) for task in paper.LADDERS for n in range(len(paper.changes(task)) + 1)]
     else:
         tasks = _shown_tasks(name) if name in FIGURES else [cell.task for cell in paper.TABLES[name]]
         settings = [(task, count) for task in dict.fromkeys(tasks) for count in versions(task)]

@@ -117,14 +117,20 @@ def _measured(cell: Cell, record: Record, *, ours: bool, quick: bool) -> str:
 
 
 def what_changes_bring(record: Record, *, quick: bool = False) -> Table:
-    """GP-VAE on each data set, with one change to the paper's settings after the other."""
+    """GP-VAE on some tasks, with one change to the paper's settings after the other."""
     measures = ("nll", "nll_mixture", "mse", "auroc")
     lines, used = list[list[str]](), list[Row]()
-    for data, changes in paper.CHANGES.items():
-        for count, name in enumerate(["paper's settings", *(f"+ {change.name}" for change in changes)]):
-            run = Run(paper.laddered(data), 0, count, quick)
+    for task in paper.LADDERS:
+        for count, name in enumerate(["paper's settings", *(f"+ {each.name}" for each in paper.changes(task))]):
+            run = Run(task, 0, count, quick)
             found = [record.average(run, measure) for measure in measures]
-            lines.append([data if not count else "", name, *(_text(each, 4) if each else "" for each in found)])
+            lines.append(
+                [
+                    f"{task.data}, {task.gaps}" if not count else "",
+                    name,
+                    *(_text(each, 4) if each else "" for each in found),
+                ]
+            )
             used += record.of(run)
     return Table(["", "", *measures], lines, [*_warning(quick), paper.NOTES["changes"], origins(used)])
 

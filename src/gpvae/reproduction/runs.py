@@ -61,7 +61,7 @@ def versions(task: Task) -> tuple[int, ...]:
     S4, about kernels and rates of missing values, keeps to the paper's settings.
     """
     shown = any(cell.task == task for name in ("T1", "T2", "T3") for cell in paper.TABLES[name])
-    return (0, len(paper.CHANGES[task.data])) if shown and task.method in CHANGED else (0,)
+    return (0, len(paper.changes(task))) if shown and task.method in CHANGED else (0,)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Run:
 
     task: Task
     seed: int
-    changes: int = 0  # so many of the data's `paper.CHANGES` are made
+    changes: int = 0  # so many of the task's `paper.changes` are made
     quick: bool = False  # a small version
 
     @property
@@ -165,10 +165,9 @@ def new_imputer(run: Run, *, device: str = "auto", verbose: bool = False) -> Imp
         return method(task.method, **given, batch_size=64, **({"epochs": 2} if run.quick else {}))
     settings = dict(SETTINGS[task.data])
     model = _model(settings.pop("model"), task.method)
-    for change in paper.CHANGES[task.data][: run.changes]:
-        if change.gaps in (None, task.gaps):
-            settings |= change.training
-            model = replace(model, **change.model)
+    for change in paper.changes(task)[: run.changes]:
+        settings |= change.training
+        model = replace(model, **change.model)
     if run.quick:
         settings["epochs"] = 2
         model = replace(model, **QUICK_MODEL)
