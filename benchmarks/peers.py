@@ -1,4 +1,4 @@
-"""PyPOTS's GP-VAE, BRITS and CSDI, wrapped as zero-argument functions that a speed benchmark can time.
+"""PyPOTS's GP-VAE, BRITS, SAITS and CSDI: as zero-argument functions that a speed benchmark can time, or to be fitted.
 
 All functions build the public PyPOTS class, so every value not set here is PyPOTS's own default. PyPOTS is imported
 on the first call; importing this module does not need it.
@@ -7,14 +7,29 @@ on the first call; importing this module does not need it.
 import importlib
 import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from gpvae import Panel, missingness
+from gpvae.imputer import Filled, Imputer
+from gpvae.panel import Bools
+from gpvae.schema import Schema
+
 MISSING_RATE = 0.5
+PAPERS_SETTINGS: dict[str, dict[str, Any]] = {  # for PhysioNet; PyPOTS has no defaults for these sizes
+    "saits": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
+    "csdi": {
+        **{"n_layers": 4, "n_heads": 8, "n_channels": 64, "n_diffusion_steps": 50},
+        **{"d_time_embedding": 128, "d_feature_embedding": 16, "d_diffusion_embedding": 128},
+    },
+}
 
 
 @contextmanager
@@ -102,6 +117,19 @@ def gpvae_step(
     return _training_step(peer, inputs)
 
 
+def imputer(name: str, time: int, features: int, *, device: str | None = None, **settings: Any) -> Any:
+    """Return PyPOTS's SAITS or CSDI ("saits", "csdi") with new weights, `settings` over those of its paper."""
+    sort = getattr(_imputers(), name.upper())
+    with quiet():
+        return sort(
+            n_steps=time,
+            n_features=features,
+            device=device,
+            verbose=False,
+            **{**PAPERS_SETTINGS[name], **settings},
+        )
+
+
 def brits(time: int, features: int, *, hidden: int, device: str, **training: int) -> Any:
     """Return PyPOTS's BRITS with new weights; `training` are settings of its own: batch_size, epochs, patience."""
     imputers = _imputers()
@@ -163,25 +191,75 @@ def csdi_sampler(
     Returns:
         A function of no arguments.
     """
-    imputers = _imputers()
-    with quiet():
-        peer = imputers.CSDI(
-            n_steps=time,
-            n_features=features,
-            n_layers=layers,
-            n_heads=8,
-            n_channels=64,
-            d_time_embedding=128,
-            d_feature_embedding=16,
-            d_diffusion_embedding=128,
-            n_diffusion_steps=50,
-            batch_size=series,
-            device=device,
-            verbose=False,
-        )
+    peer = imputer("csdi", time, features, device=device, n_layers=layers, batch_size=series)
     data = {"X": _random_data(series, time, features).numpy()}
 
     def sample() -> None:
         peer.predict(data, n_sampling_times=samples)
 
     return sample
+
+
+def windows_of(lengths: NDArray[np.int64], size: int, stride: int) -> NDArray[np.int64]:
+    """Rows of windows of series that stand one after another; the last of each ends where it does. (window, step)"""
+    ends = np.cumsum(lengths)
+    starts = [
+        np.append(np.arange(0, length - size, stride), length - size) + end - length
+        for length, end in zip(lengths, ends, strict=True)
+    ]
+    return np.concatenate(starts)[:, None] + np.arange(size)
+
+
+@dataclass(eq=False, repr=False)
+class Peer(Imputer):
+    """One of PyPOTS's methods, in windows.
+
+    To choose the best epoch, a tenth of the cells is hidden in every eighth window: CSDI takes long to judge by all.
+    Samples are what the method draws; it says nothing of densities.
+    """
+
+    peer: str
+    settings: Mapping[str, Any]
+    window: int
+    stride: int
+    seed: int = 0
+    device: str = "auto"
+
+    def fit(self, data: Any, y: None = None, **places: Any) -> Self:
+        panel = self._read(data)
+        self.schema_, self.history_ = self._new_schema(panel), []
+        size = min(self.window, int(panel.lengths.min()))
+        judged = windows_of(panel.lengths, size, size)[::8]
+        hidden = np.zeros(panel.values.shape, dtype=bool)
+        hidden[judged] = missingness.random(panel, 0.1, [self.seed, 1])[judged]
+        whole, seen = (self._scaled(each) for each in (panel, missingness.hide(panel, hidden)))
+        torch.manual_seed(self.seed)
+        np.random.seed(self.seed)
+        device = None if self.device == "auto" else self.device
+        self.peer_ = imputer(self.peer, size, len(panel.columns), device=device, **self.settings)
+        with quiet():
+            training = seen[windows_of(panel.lengths, size, min(size, self.stride))]
+            self.peer_.fit({"X": training}, {"X": seen[judged], "X_ori": whole[judged]})
+        return self
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        return Schema.of(panel, standardise=True)
+
+    def _scaled(self, panel: Panel) -> NDArray[np.float32]:
+        return self.schema_.scaling.apply(panel.values).astype(np.float32)
+
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        rows = windows_of(panel.lengths, self.peer_.n_steps, self.peer_.n_steps)
+        place = np.empty((2, len(panel.values)), dtype=np.int64)  # of each row: its window, and the step there
+        place[:, rows] = np.broadcast_arrays(np.arange(len(rows))[:, None], np.arange(rows.shape[1]))
+        torch.manual_seed(seed)
+        draws = {"n_sampling_times": samples} if self.peer == "csdi" else {}
+        with quiet():
+            found = self.peer_.impute({"X": self._scaled(panel)[rows]}, **draws)  # (window, [sample,] step, feature)
+        (row, feature), scaling = np.nonzero(missing), self.schema_.scaling
+        window, step = place[:, row]
+        if not draws:
+            return Filled(scaling.undo(found[window, step, feature], feature))
+        drawn = found[window, :, step, feature]  # (cell, sample)
+        mean, std = scaling.undo(drawn.mean(axis=1), feature), scaling.scale[feature] * drawn.std(axis=1)
+        return Filled(mean, std, drawn)

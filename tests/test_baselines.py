@@ -137,3 +137,23 @@ def test_errors_and_coverage() -> None:
     np.testing.assert_array_equal(
         metrics.covered(truth, np.array([1, 2.5, 0]), np.array([1, 3, 2.9])), [True, False, False]
     )
+
+
+def test_quantile_score_is_the_pinball_loss_in_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    truth, samples = rng.normal(size=6), rng.normal(size=(30, 6))
+    for y, draws, score in zip(truth, samples.T, metrics.quantile_score(truth, samples), strict=True):
+        losses: list[float] = []
+        for i in range(1, 20):
+            quantile = float(np.quantile(draws, i / 20))
+            losses.append(2 * abs((quantile - y) * ((y <= quantile) - i / 20)))
+        assert score == pytest.approx(sum(losses) / 19, rel=1e-12)
+
+
+def test_quantile_score_comes_close_to_the_crps_and_is_the_absolute_error_of_one_value() -> None:
+    rng = np.random.default_rng(1)
+    truth, point = rng.normal(size=200), rng.normal(size=(1, 200))
+    np.testing.assert_allclose(metrics.quantile_score(truth, point), np.abs(truth - point[0]), rtol=1e-12)
+    samples = rng.normal(size=(500, 200))
+    close = metrics.quantile_score(truth, samples).mean() / metrics.crps(truth, samples).mean()
+    assert close == pytest.approx(1, abs=0.05)
