@@ -11,7 +11,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ import provenance
 import torch
 from torch import Tensor
 
-from gpvae import GPVAE, ModelConfig, paper
+from gpvae import GPVAE, paper
 from gpvae.batches import Batch, Cut, Rows
 from gpvae.distributions import GPPrior
 from gpvae.kernels import Cauchy, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl, kl_steps
-from gpvae.model import Ingredients, LatentModel, Loss
+from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.training import Progression, TrainingConfig, compiled, fabric_for, tensor_cores, update_of
 
 Row = dict[str, object]
@@ -46,7 +46,8 @@ class Case:
 
     def config(self) -> ModelConfig:
         """The paper's model with these sizes."""
-        return ModelConfig(
+        return replace(
+            PLAIN,
             latent_dim=self.latent,
             kernel=Cauchy(7.0),
             learn_kernel=False,
@@ -135,9 +136,9 @@ def check(case: Case, device: str) -> float:
     ours = float(model.bound(batch, given, 1.0).total.detach())
     exact, on_cpu = copy.deepcopy(model).cpu().double(), random_batch(case, "cpu")
     double = Batch(on_cpu.values.double(), on_cpu.observed, 1.0, on_cpu.lengths)
-    posterior = exact.encode(double)
+    posterior, context = exact.encode(double)
     z = posterior.sample_marginals(given.noise.cpu().double())
-    nll = -exact._log_likelihood(z, double).mean(0).sum()
+    nll = -exact._log_likelihood(z, context, double, double.observed).mean(0).sum()
     kl = kl_steps(posterior, exact.prior.factor(1.0, torch.float64)).sum()
     reference = float(((nll + exact.config.beta * kl) / double.steps).detach())
     return abs(ours - reference) / abs(reference)

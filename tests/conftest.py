@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels are tested all the same
 
 from gpvae import GPVAE, ModelConfig
+from gpvae.model import PLAIN
 
 torch.set_num_threads(1)  # on matrices as small as those here, threads only wait for each other
 
@@ -16,8 +18,14 @@ torch.set_num_threads(1)  # on matrices as small as those here, threads only wai
 @pytest.fixture
 def tiny() -> GPVAE:
     """A model that fits in a second."""
-    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_window=5, encoder_widths=(16,), decoder_widths=(16,))
-    return GPVAE(model, epochs=6, device="cpu")
+    return GPVAE(ModelConfig(latent_dim=3, encoder_filters=16, decoder_widths=(16,)), epochs=6, device="cpu")
+
+
+@pytest.fixture
+def plain() -> GPVAE:
+    """The same with the paper's bound: Gaussian, and prior where nothing is seen."""
+    sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_window": 5, "encoder_widths": (16,)}
+    return GPVAE(replace(PLAIN, **sizes, decoder_widths=(16,)), epochs=6, anneal=False, device="cpu")
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""From rows to padded batches."""
+"""From rows to padded batches, and what surrounds their cells."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from gpvae.batches import Batches, Cut, Piece, Rows, median_step, whole_series, windows
+from gpvae.batches import Batches, Cut, Piece, Rows, Surroundings, median_step, whole_series, windows
 from gpvae.panel import Panel
 
 CPU = torch.device("cpu")
@@ -104,3 +106,82 @@ def test_whole_series_respect_the_budget_of_padded_rows() -> None:
     panel = Panel.from_list([np.zeros((n, 1)) for n in (50, 3, 4, 9, 2)])
     groups = list(whole_series(panel, 12))
     assert [[piece.length for piece in group] for group in groups] == [[2, 3, 4], [9], [50]]
+
+
+def cells(series: int = 3, time: int = 12, *, grid: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | float]:
+    """Values, which are visible, and times: columns with many visible values, few, one (first, last), none."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(series, time, 6, generator=generator, dtype=torch.float64)
+    observed = torch.rand(series, time, 6, generator=generator) < torch.tensor([0.8, 0.3, 0.0, 0.0, 0.0, 1.0])
+    observed[:, 0, 2] = observed[:, -1, 3] = True
+    steps = 0.01 + 3 * torch.rand(series, time, generator=generator, dtype=torch.float64) ** 3
+    return values, observed, 0.7 if grid else steps.cumsum(-1)
+
+
+def around(values: list[float], seen: list[bool], times: list[float], i: int) -> list[float]:
+    """The surroundings of one cell of one column, by looking for them."""
+    earlier, later = [j for j in range(i) if seen[j]], [j for j in range(i + 1, len(seen)) if seen[j]]
+    before, after = (values[j[k]] if j else 0.0 for j, k in ((earlier, -1), (later, 0)))
+    since = times[i] - times[earlier[-1]] if earlier else math.inf
+    until = times[later[0]] - times[i] if later else math.inf
+    between = before + (after - before) * since / (since + until) if earlier and later else before + after
+    return [between, before, after, 1 / math.sqrt(1 + since), 1 / math.sqrt(1 + until)]
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_surroundings_equal_a_search_cell_by_cell(grid: bool) -> None:
+    values, observed, times = cells(grid=grid)
+    found = torch.stack(Surroundings.of(values, observed, times), dim=-1)
+    for b in range(3):
+        when = [0.7 * i for i in range(12)] if not isinstance(times, torch.Tensor) else times[b].tolist()
+        for j in range(6):
+            column, seen = values[b, :, j].tolist(), observed[b, :, j].tolist()
+            expected = [around(column, seen, when, i) for i in range(12)]
+            np.testing.assert_allclose(found[b, :, j].numpy(), expected, rtol=1e-12, atol=1e-12)
+    assert not found[:, :, 4].any()  # where nothing is visible
+
+
+def test_surroundings_on_a_grid_are_those_of_its_times() -> None:
+    values, observed, step = cells(grid=True)
+    assert isinstance(step, float)
+    times = (5 + step * torch.arange(12, dtype=torch.float64)).expand(3, 12)
+    for name, on_grid, at_times in zip(
+        Surroundings._fields,
+        Surroundings.of(values, observed, step),
+        Surroundings.of(values, observed, times),
+        strict=True,
+    ):
+        torch.testing.assert_close(on_grid, at_times, msg=name)
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_surroundings_of_a_cell_never_hold_its_own_value(grid: bool) -> None:
+    """Nor whether it is visible; but those of other cells of its column do."""
+    values, observed, times = cells(series=1, grid=grid)
+    before = Surroundings.of(values, observed, times)
+    for i, j in [(0, 0), (3, 0), (7, 1), (0, 2), (11, 3), (5, 4), (5, 5), (11, 5)]:
+        other, seen = values.clone(), observed.clone()
+        other[0, i, j] += 10
+        seen[0, i, j] = True
+        moved = torch.stack(Surroundings.of(other, seen, times)) != torch.stack(before)
+        assert not moved[:, 0, i, j].any()
+        assert moved[:, 0, :, j].any()
+        moved[:, 0, :, j] = False
+        assert not moved.any()
+
+
+def test_surroundings_hold_no_value_that_is_not_visible() -> None:
+    values, observed, times = cells(grid=False)
+    noise = torch.where(observed, values, 99.0)
+    for first, second in zip(
+        Surroundings.of(values, observed, times), Surroundings.of(noise, observed, times), strict=True
+    ):
+        assert torch.equal(first, second)
+
+
+def test_surroundings_are_as_precise_as_the_values() -> None:
+    values, observed, times = cells(grid=False)
+    double, single = (Surroundings.of(values.to(dtype), observed, times) for dtype in (torch.float64, torch.float32))
+    for wide, narrow in zip(double, single, strict=True):
+        assert narrow.dtype == torch.float32
+        torch.testing.assert_close(narrow.double(), wide, rtol=1e-5, atol=1e-6)

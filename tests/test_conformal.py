@@ -1,5 +1,6 @@
 """Conformal intervals hold what they promise, whatever the method and the data."""
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpvae import GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
 from gpvae.imputation import Margins
+from gpvae.model import PLAIN
 
 SERIES, STEPS = 40, 60
 
@@ -53,7 +55,8 @@ def test_coverage_is_what_it_says_in_every_column(method: Imputer, level: float)
 
 def test_coverage_of_a_method_with_deviations_of_its_own() -> None:
     """A model that was hardly trained, whose own intervals mean little."""
-    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,), noise=0.05)
+    sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
+    model = replace(PLAIN, **sizes, noise=0.05)
     found = coverage(Conformal(GPVAE(model, epochs=3, device="cpu")), 0.9, range(6), hide_again=True)
     assert (np.abs(found - 0.9) < 3 * np.sqrt(0.09 * (1 / 190 + 1 / 480) / 6) + 0.02).all()
 

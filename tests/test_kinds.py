@@ -1,6 +1,7 @@
 """Columns that are not real numbers: their likelihoods, and that what comes out is of the kind that went in."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from gpvae.distributions import (
 from gpvae.evaluation import evaluate
 from gpvae.files import read_table
 from gpvae.imputation import Draws
-from gpvae.model import LatentModel
+from gpvae.model import PLAIN, LatentModel
 from gpvae.scaling import Scaling
 
 LIKELIHOODS: dict[str, tuple[Likelihood, list[int]]] = {  # with the levels of each feature; for counts, enough of them
@@ -117,15 +118,13 @@ def test_poisson_of_large_counts_in_single_precision(count: int) -> None:
 def test_many_columns_of_classes_are_cheap() -> None:
     """A column with many levels does not make the others wide: groups of one size go together."""
     kinds, levels = ["categorical"] * 30 + ["ordinal"] * 3, [3] * 29 + [90] + [4, 4, 5]
-    likelihood = likelihood_for(kinds, levels, None)
+    likelihood = likelihood_for(kinds, levels, "gaussian", None)
     assert likelihood.outputs == 29 * 3 + 90 + 3
     assert sorted(len(group) for _, group in likelihood.groups()) == [1, 1, 2, 29]
     z = torch.randn((4, likelihood.outputs), generator=Generator().manual_seed(0))
     drawn = likelihood.sample(z, Generator().manual_seed(1))
     assert (drawn.max(0).values < torch.tensor(levels)).all()
-    model = LatentModel(
-        ModelConfig(latent_dim=2, decoder_widths=(4,), encoder_filters=4, encoder_widths=(4,)), 33, kinds, levels
-    )
+    model = LatentModel(ModelConfig(latent_dim=2, decoder_widths=(4,), encoder_filters=8), 33, kinds, levels)
     assert model.widest >= sum(levels)
 
 
@@ -366,7 +365,7 @@ def test_kinds_need_a_mapping_and_a_gaussian() -> None:
     with pytest.raises(TypeError, match="kinds names columns and their kinds"):
         GPVAE(kinds=["count"], device="cpu").fit(ward())  # type: ignore[arg-type]
     bits = np.random.default_rng(0).integers(0, 2, (30, 2)).astype(float)
-    with pytest.raises(ValueError, match="only with a Gaussian likelihood"):
+    with pytest.raises(ValueError, match="only where others are real numbers"):
         GPVAE(ModelConfig(likelihood="bernoulli"), kinds={"x0": "binary"}, device="cpu").fit(bits)
 
 
@@ -450,7 +449,7 @@ def test_numbers_as_classes_have_deviations_in_their_own_units() -> None:
 def test_counts_start_from_what_is_typical() -> None:
     data = np.random.default_rng(0).poisson([3, 2000], size=(300, 2)).astype(float)
     data[::5] = np.nan
-    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    model = replace(PLAIN, latent_dim=2, decoder_widths=(8,))
     fitted = GPVAE(model, kinds={"x0": "count", "x1": "count"}, epochs=1, device="cpu").fit(data)
     likelihood = fitted.model_.likelihood
     assert isinstance(likelihood, PerColumn)

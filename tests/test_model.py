@@ -1,21 +1,37 @@
 """The model: its bound against dense and exact twins, padding, settings."""
 
+import json
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from scipy import stats
 from torch import Generator, nn
 from torch.distributions import Bernoulli, MultivariateNormal, Normal, kl_divergence
+from torch.distributions import StudentT as Student
 
 from gpvae import distributions, paper
-from gpvae.batches import Batch
+from gpvae.batches import Batch, Surroundings
 from gpvae.kernels import RBF, Cauchy, Matern, Periodic
 from gpvae.linalg import Chain, chain_kl
-from gpvae.model import LatentModel, Loss, ModelConfig, Posterior
+from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig, Posterior
+from gpvae.networks import TimeConvolution
 
-SMALL = ModelConfig(
-    latent_dim=3, encoder_filters=8, encoder_window=4, encoder_widths=(8,), decoder_widths=(8,), kernel=Cauchy(2.0)
+SMALL = replace(
+    PLAIN,
+    latent_dim=3,
+    encoder_filters=8,
+    encoder_window=4,
+    encoder_widths=(8,),
+    decoder_widths=(8,),
+    kernel=Cauchy(2.0),
+)
+
+LOOKING_AROUND = replace(
+    ModelConfig(), latent_dim=3, encoder_filters=16, encoder_layers=1, decoder_widths=(8,), kernel=Cauchy(2.0)
 )
 
 
@@ -31,10 +47,17 @@ def random_batch(series: int = 4, time: int = 9, features: int = 2, *, grid: boo
     return Batch(values * observed, observed, times, torch.full((series,), time))
 
 
-def model_of(config: ModelConfig = SMALL, features: int = 2) -> LatentModel:
+def model_of(
+    config: ModelConfig = SMALL, features: int = 2, kinds: Sequence[str] = (), levels: Sequence[int] = ()
+) -> LatentModel:
+    """With weights as if it had learned something: the decoder's last layer, too, says something."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return LatentModel(config, features)
+        model = LatentModel(config, features, kinds, levels)
+        last = model.decoder[-1]
+        assert isinstance(last, nn.Linear)
+        last.reset_parameters()
+        return model
 
 
 @pytest.mark.parametrize("posterior", ["chain", "diagonal"])
@@ -44,7 +67,7 @@ def test_elbo_equals_a_dense_computation(posterior: Posterior, grid: bool) -> No
     batch, m = random_batch(grid=grid), 5
     model = model_of(replace(SMALL, posterior=posterior, mc_samples=m, beta=0.7, neighbours=20))
     loss = model.loss(batch, seeded())
-    chain = model.encode(batch)
+    chain = model.encode(batch).posterior
     z = chain.mean + chain.std * torch.randn(m, *chain.mean.shape, generator=seeded())
     assert isinstance(model.likelihood, distributions.Gaussian)
     log_prob = Normal(model.decoder(z), model.likelihood.noise).log_prob(batch.values)
@@ -68,9 +91,9 @@ class LinearGaussian(nn.Module):
         model.decoder = nn.Sequential(nn.Linear(model.latent_dim, features, bias=False))
         self.weight = nn.Parameter(torch.randn(features, model.latent_dim, generator=seeded(4)))
         model.decoder[0].weight = self.weight
-        head = model.encoder.dense[-1]
-        assert isinstance(head, nn.Linear)
-        head.bias.detach().chunk(3)[1].zero_()  # a posterior as wide as the prior, for importance sampling to work
+        model.encoder.head.bias.detach().chunk(3)[
+            1
+        ].zero_()  # a posterior as wide as the prior, for importance sampling to work
         self.model = model
 
     def log_marginal(self, batch: Batch) -> torch.Tensor:
@@ -109,9 +132,9 @@ def test_importance_weighted_bound_with_one_sample_is_the_elbo_on_average() -> N
     model, batch = model_of(replace(SMALL, mc_samples=20_000)), random_batch(time=5)
     with torch.no_grad():
         elbo = model.loss(batch, seeded())
-        posterior, prior = model.encode(batch), model.prior.factor(batch.times)
-        noise = torch.randn(20_000, 1, *posterior.mean.shape, generator=seeded(1))
-        sampled = model._importance_weighted(posterior, batch, prior, noise, 1.0)
+        encoded, prior = model.encode(batch), model.prior.factor(batch.times)
+        noise = torch.randn(20_000, 1, *encoded.posterior.mean.shape, generator=seeded(1))
+        sampled = model._importance_weighted(encoded, batch, batch.observed, prior, noise, 1.0)
     torch.testing.assert_close(sampled.parts["kl"], elbo.parts["kl"], rtol=0.02, atol=0.0)
     torch.testing.assert_close(sampled.total, elbo.total, rtol=0.02, atol=0.0)
 
@@ -122,18 +145,20 @@ def kl_of(model: LatentModel, chain: Chain, batch: Batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("grid", [True, False])
 @pytest.mark.parametrize("importance_samples", [1, 3])
-def test_padding_changes_nothing(grid: bool, importance_samples: int) -> None:
-    """Series of different length in one batch: posterior and KL are those of each series alone."""
-    model, whole = model_of(replace(SMALL, importance_samples=importance_samples)), random_batch(grid=grid)
+@pytest.mark.parametrize("config", [SMALL, LOOKING_AROUND], ids=["plain", "default"])
+def test_padding_changes_nothing(grid: bool, importance_samples: int, config: ModelConfig) -> None:
+    """Series of different length in one batch: posterior, context and KL are those of each series alone."""
+    model, whole = model_of(replace(config, importance_samples=importance_samples)), random_batch(grid=grid)
     length = torch.tensor([9, 4, 1, 6])
     inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
     padded = Batch(whole.values * inside, whole.observed & inside, whole.times, length)
-    together = model.encode(padded)
+    together, context = model.encode(padded)
     kl = torch.zeros(())
     for i, n in enumerate(length.tolist()):
         times = whole.times[i : i + 1, :n] if isinstance(whole.times, torch.Tensor) else whole.times
         alone = Batch(whole.values[i : i + 1, :n], whole.observed[i : i + 1, :n], times, length[i : i + 1])
-        chain = model.encode(alone)
+        chain, around = model.encode(alone)
+        assert torch.equal(around[0], context[i, :n])
         torch.testing.assert_close(chain.mean[0], together.mean[i, :n])
         torch.testing.assert_close(chain.std[0], together.std[i, :n])
         torch.testing.assert_close(chain.corr[0], together.corr[i, : n - 1])
@@ -144,8 +169,9 @@ def test_padding_changes_nothing(grid: bool, importance_samples: int) -> None:
     assert torch.equal(model.loss(padded, seeded()).total, model.loss(other, seeded()).total)
 
 
-def test_missing_values_enter_as_zeros_and_are_not_scored() -> None:
-    model, batch = model_of(), random_batch()
+@pytest.mark.parametrize("config", [SMALL, LOOKING_AROUND], ids=["plain", "default"])
+def test_missing_values_enter_as_zeros_and_are_not_scored(config: ModelConfig) -> None:
+    model, batch = model_of(config), random_batch()
     other = replace(batch, values=torch.where(batch.observed, batch.values, 7.0))
     assert torch.equal(model.loss(batch, seeded()).total, model.loss(other, seeded()).total)
 
@@ -156,14 +182,16 @@ def test_encoder_sees_what_is_observed_only_where_it_should() -> None:
     fewer = replace(zeros, observed=batch.observed & (torch.arange(2) == 0))
     for see_observed in (True, False):
         model = model_of(replace(SMALL, see_observed=see_observed, encoder_window=18))
-        assert torch.equal(model.encode(zeros).mean, model.encode(fewer).mean) is not see_observed
+        assert torch.equal(model.encode(zeros).posterior.mean, model.encode(fewer).posterior.mean) is not see_observed
 
 
 def test_times_matter_to_encoder_and_prior() -> None:
     regular, irregular = random_batch(grid=True), random_batch(grid=False)
     for see_times in (True, False):
         model = model_of(replace(SMALL, see_times=see_times))
-        assert torch.equal(model.encode(regular).mean, model.encode(irregular).mean) is not see_times
+        assert (
+            torch.equal(model.encode(regular).posterior.mean, model.encode(irregular).posterior.mean) is not see_times
+        )
         first, second = (model.loss(batch, seeded()).parts["kl"] for batch in (regular, irregular))
         assert not torch.isclose(first, second, rtol=1e-3)
 
@@ -174,7 +202,7 @@ def test_where_the_encoder_sees_nothing_the_posterior_is_the_prior(grid: bool) -
     seen = (torch.arange(20) < 5).view(1, 20, 1) & (torch.arange(4) > 0).view(4, 1, 1)
     batch = replace(batch, observed=seen.expand(4, 20, 2))
     model = model_of(replace(SMALL, encoder_window=5))
-    chain, (std, corr) = model.encode(batch), model.prior.marginals(batch.times)
+    chain, (std, corr) = model.encode(batch).posterior, model.prior.marginals(batch.times)
     blind = ~model.encoder.sees_any(batch.observed.any(-1))
     assert blind[0].all()
     assert blind[1:, 7:].all()
@@ -191,8 +219,9 @@ def test_where_the_encoder_sees_nothing_the_posterior_is_the_prior(grid: bool) -
     [RBF(2.0), Matern((1.0, 3.0), nu=0.5), Cauchy(2.0) + 0.3 * Periodic(period=4.0), RBF(5.0) * Matern(2.0)],
     ids=str,
 )
-def test_every_parameter_gets_a_gradient(kernel: Cauchy) -> None:
-    model = model_of(replace(SMALL, kernel=kernel, learn_kernel=True))
+@pytest.mark.parametrize("config", [SMALL, LOOKING_AROUND], ids=["plain", "default"])
+def test_every_parameter_gets_a_gradient(kernel: Cauchy, config: ModelConfig) -> None:
+    model = model_of(replace(config, kernel=kernel, learn_kernel=True))
     model.loss(random_batch(grid=False), seeded()).total.backward()
     silent = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.abs().sum() > 0]
     assert silent == []
@@ -250,6 +279,118 @@ def test_bernoulli_likelihood() -> None:
     torch.testing.assert_close(draws.mean(0), twin.mean, rtol=0, atol=0.01)
 
 
+def test_student_likelihood() -> None:
+    likelihood = distributions.StudentT(3).double().requires_grad_(False)
+    likelihood.raw_freedom.copy_(torch.tensor([-3.0, 1.0, 20.0]))
+    likelihood.stretch.copy_(torch.tensor([1.0, 0.5, 3.0]))
+    decoded = torch.randn(7, 6, generator=seeded(), dtype=torch.float64)
+    values = 5 * torch.randn(7, 3, generator=seeded(1), dtype=torch.float64)
+    freedom = 2.1 + torch.tensor([-3.0, 1.0, 20.0], dtype=torch.float64).exp().log1p()
+    scale = torch.tensor([1.0, 0.5, 3.0]) * (0.01 + (decoded[:, 3:] - 0.5).exp().log1p())
+    twin = Student(freedom, decoded[:, :3], scale)
+    torch.testing.assert_close(likelihood.log_prob(decoded, values), twin.log_prob(values))
+    torch.testing.assert_close(likelihood.mean(decoded), twin.mean)
+    torch.testing.assert_close(likelihood.variance(decoded), twin.variance)
+    torch.testing.assert_close(likelihood.scale(decoded), scale)
+    observed = torch.arange(21).view(7, 3) % 2 == 0
+    assert torch.equal(likelihood.seen(values, observed), torch.where(observed, values, 0.0))
+    assert (likelihood.inputs, likelihood.outputs) == (3, 6)
+
+
+def test_stretch_begins_at_one_and_is_saved_with_the_model() -> None:
+    model, other = (model_of(LOOKING_AROUND) for _ in range(2))
+    assert isinstance(model.likelihood, distributions.StudentT)
+    assert isinstance(other.likelihood, distributions.StudentT)
+    assert model.likelihood.stretch.tolist() == [1, 1]
+    model.likelihood.stretch.copy_(torch.tensor([0.5, 2.0]))
+    other.load_state_dict(model.state_dict())
+    assert other.likelihood.stretch.tolist() == [0.5, 2.0]
+    assert not any(value is model.likelihood.stretch for value in model.parameters())
+
+
+def test_samples_of_the_student_likelihood_have_its_quantiles() -> None:
+    likelihood = distributions.StudentT(2).double().requires_grad_(False)
+    likelihood.raw_freedom.copy_(torch.tensor([-4.0, 2.0]))
+    likelihood.stretch.copy_(torch.tensor([2.0, 1.0]))
+    decoded = torch.tensor([[1.0, -3.0, 0.3, -1.0], [0.0, 50.0, 3.0, 2.0]], dtype=torch.float64)
+    drawn = likelihood.sample(decoded.expand(20_000, 2, 4), seeded())
+    for i in range(2):
+        for j in range(2):
+            twin = stats.t(float(likelihood.freedom[j]), decoded[i, j], likelihood.scale(decoded)[i, j])
+            assert stats.kstest(drawn[:, i, j].numpy(), twin.cdf).pvalue > 1e-3
+    assert abs(float(torch.corrcoef(drawn.flatten(1).T.sign())[0, 1])) < 0.03  # each cell for itself
+    assert torch.equal(drawn[:5], likelihood.sample(decoded.expand(20_000, 2, 4), seeded())[:5])
+
+
+def test_gradients_of_the_student_likelihood() -> None:
+    likelihood = distributions.StudentT(2).double()
+    decoded = torch.randn(5, 4, generator=seeded(), dtype=torch.float64, requires_grad=True)
+    values = torch.randn(5, 2, generator=seeded(1), dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x, _: likelihood.log_prob(x, values), (decoded, likelihood.raw_freedom))
+    assert not likelihood.stretch.requires_grad
+    single = distributions.StudentT(2)
+    for far in (0.0, 1e2, -1e4):
+        extreme = torch.full((1, 4), far, requires_grad=True)
+        log_prob = single.log_prob(extreme, torch.tensor([[1e4, -1e-9]]))
+        assert log_prob.isfinite().all()
+        gradients = torch.autograd.grad(log_prob.sum(), [extreme, single.raw_freedom])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+KINDS = ["count", "real", "categorical", "positive", "real"]
+LEVELS = [0, 0, 3, 0, 0]
+
+
+def mixed(noise: float | None = None) -> distributions.PerColumn:
+    return distributions.likelihood_for(KINDS, LEVELS, "student" if noise is None else "gaussian", noise)
+
+
+def test_student_stands_beside_other_kinds_of_columns() -> None:
+    """Real columns are Student's, a positive one is Gaussian in its logarithm; each finds its own decoded numbers."""
+    likelihood = mixed()
+    found = {type(part): (group.tolist(), outputs) for part, group, outputs in distributions.parts_of(likelihood)}
+    assert found == {
+        distributions.Poisson: ([0], slice(0, 1)),
+        distributions.StudentT: ([1, 4], slice(1, 5)),
+        distributions.Categorical: ([2], slice(5, 8)),
+        distributions.Gaussian: ([3], slice(8, 9)),
+    }
+    assert (likelihood.inputs, likelihood.outputs) == (7, 9)
+    decoded = torch.randn(6, 9, generator=seeded())
+    values = torch.tensor([[2.0, 0.3, 1.0, -0.7, 4.0]]).expand(6, 5)
+    with torch.no_grad():
+        log_prob, variance = likelihood.log_prob(decoded, values), likelihood.variance(decoded)
+        drawn, mean = likelihood.sample(decoded, seeded()), likelihood.mean(decoded)
+    freedom, places = 2.1 + math.log1p(math.exp(2)), [1, 4]
+    student = Student(freedom, decoded[:, 1:3], 0.01 + (decoded[:, 3:5] - 0.5).exp().log1p())
+    torch.testing.assert_close(log_prob[:, places], student.log_prob(values[:, places]))
+    torch.testing.assert_close(variance[:, places], student.variance)
+    torch.testing.assert_close(mean[:, places], decoded[:, 1:3])
+    torch.testing.assert_close(log_prob[:, 3], Normal(decoded[:, 8], 0.5).log_prob(values[:, 3]))
+    torch.testing.assert_close(log_prob[:, 2], decoded[:, 5:8].log_softmax(-1)[:, 1])
+    assert ((drawn[:, 0] >= 0) & (drawn[:, 0] == drawn[:, 0].round())).all()
+    assert drawn[:, 2].max() <= 2
+    assert not (drawn[:, places] == mean[:, places]).any()
+
+
+def test_parts_of_a_likelihood_for_all_columns() -> None:
+    for likelihood, outputs in [(distributions.StudentT(3), 6), (distributions.Gaussian(3), 3)]:
+        ((part, group, places),) = distributions.parts_of(likelihood)
+        assert part is likelihood
+        assert group.tolist() == [0, 1, 2]
+        assert places == slice(0, outputs)
+
+
+def test_gaussian_columns_beside_others_where_they_are_asked_for() -> None:
+    """With the noise that was asked for, which the positive ones then share."""
+    ((_, group, places),) = [each for each in distributions.parts_of(mixed(0.7)) if len(each[1]) == 3]
+    assert (group.tolist(), places) == ([1, 3, 4], slice(1, 4))
+    gaussian = distributions.parts_of(mixed(0.7))[1][0]
+    assert isinstance(gaussian, distributions.Gaussian)
+    torch.testing.assert_close(gaussian.noise, torch.full((3,), 0.7))
+    assert not gaussian.raw.requires_grad
+
+
 def selective(gap_of_zero: float, gap_of_one: float) -> distributions.SelectiveBernoulli:
     """Zeros and ones that go missing at these rates, in double precision."""
     likelihood = distributions.SelectiveBernoulli(2).double().requires_grad_(False)
@@ -293,7 +434,7 @@ def test_bound_counts_gaps_but_not_padding_where_values_go_missing_at_their_own_
     batch = binary_batch()
     inside = batch.valid.unsqueeze(-1)
     batch = replace(batch, values=batch.values * inside, observed=batch.observed & inside)
-    chain = model.encode(batch)
+    chain = model.encode(batch).posterior
     white = model.decoder(chain.mean + chain.std * torch.randn(1, *chain.mean.shape, generator=seeded())).sigmoid()
     lost = torch.tensor([-1.0, 2.0]).sigmoid()
     seen = torch.where(batch.values > 0, white * (1 - lost[1]), (1 - white) * (1 - lost[0]))
@@ -355,9 +496,207 @@ def test_without_hiding_the_random_numbers_are_those_of_before() -> None:
 
 def test_nothing_is_hidden_when_the_model_is_used() -> None:
     batch = random_batch()
-    chains = [hiding(share).encode(batch) for share in (0.0, 0.9)]
+    chains = [hiding(share).encode(batch).posterior for share in (0.0, 0.9)]
     assert torch.equal(chains[0].mean, chains[1].mean)
     assert torch.equal(chains[0].std, chains[1].std)
+
+
+def bound_by_hand(model: LatentModel, batch: Batch, given: Ingredients) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the default model, from its networks: how surprising the observed values are, and the KL; per step."""
+    assert given.shown is not None
+    assert model.trust is not None
+    likelihood = model.likelihood
+    assert isinstance(likelihood, distributions.StudentT)
+    visible = batch.observed & given.shown
+    context = torch.cat(Surroundings.of(batch.values * visible, visible, batch.times), dim=-1)
+    logs = batch.times.diff().log().float() if isinstance(batch.times, torch.Tensor) else torch.zeros(4, 8)
+    steps = torch.cat([torch.zeros(4, 1), logs], dim=-1).unsqueeze(-1)
+    x = torch.cat([batch.values * visible, visible.float(), context, steps], dim=-1)
+    mean, raw_std, raw_corr = model.encoder(x, batch.times, torch.ones(4, 9, dtype=torch.bool)).split(3, dim=-1)
+    chain = Chain(mean, 1e-3 + raw_std.exp().log1p(), (1 - 1e-4) * raw_corr[:, :-1].tanh())
+    z = chain.mean + chain.std * given.noise
+    location, raw_scale = model.decoder(torch.cat([z, context.expand(len(z), *context.shape)], dim=-1)).split(2, dim=-1)
+    location = location + context[..., :2] / (1 + (-model.trust).exp())
+    twin = Student(2.1 + likelihood.raw_freedom.exp().log1p(), location, 0.01 + (raw_scale - 0.5).exp().log1p())
+    weights = torch.where(visible, 0.3, 1.0) * batch.observed
+    nll = -(twin.log_prob(batch.values) * weights).sum() / len(z) / 36
+    return nll, kl_of(model, chain, batch) / 36
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_elbo_of_the_default_model_equals_one_by_hand(grid: bool) -> None:
+    """Hidden cells count fully, visible ones by 0.3; locations lie about the line between visible neighbours."""
+    batch, model = random_batch(grid=grid), model_of(replace(LOOKING_AROUND, mc_samples=3))
+    assert model.trust is not None
+    with torch.no_grad():
+        model.trust.copy_(torch.tensor([-1.0, 2.0]))
+        given = model.ingredients(batch.times, (4, 9), seeded())
+        loss, (nll, kl) = model.bound(batch, given, 0.5), bound_by_hand(model, batch, given)
+    assert given.shown is not None
+    assert 0 < (batch.observed & given.shown).sum() < batch.observed.sum()
+    torch.testing.assert_close(loss.parts["nll"], nll)
+    torch.testing.assert_close(loss.parts["kl"], kl)
+    torch.testing.assert_close(loss.total, nll + 0.001 * 0.5 * kl)
+
+
+def test_loss_of_the_default_model_is_that_of_its_series() -> None:
+    """Padding behind a series is not scored, and a batch may hold series of no length."""
+    model, whole = model_of(LOOKING_AROUND), random_batch()
+    length = torch.tensor([9, 4, 0, 6])
+    inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
+    batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
+    given = model.ingredients(1.0, (4, 9), seeded())
+    assert given.shown is not None
+    together, total = model.bound(batch, given, 1.0), torch.zeros(())
+    for i, n in enumerate(length.tolist()):
+        if n:
+            alone = Batch(batch.values[i : i + 1, :n], batch.observed[i : i + 1, :n], 1.0, length[i : i + 1])
+            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=given.shown[i : i + 1, :n])
+            total = total + n * model.bound(alone, mine, 1.0).total
+    torch.testing.assert_close(together.total, total / 19)
+    together.total.backward()
+    assert all(value.grad is None or value.grad.isfinite().all() for value in model.parameters())
+
+
+@pytest.mark.parametrize("importance_samples", [1, 3])
+def test_default_model_does_not_see_what_training_hides_but_is_scored_by_it(importance_samples: int) -> None:
+    model, batch = model_of(replace(LOOKING_AROUND, importance_samples=importance_samples)), random_batch()
+    given = model.ingredients(batch.times, (4, 9), seeded())
+    assert given.shown is not None
+    hidden = batch.observed & ~given.shown
+    other = replace(batch, values=torch.where(hidden, batch.values + 3.0, batch.values))
+    shown = batch.observed & given.shown
+    for each in (batch, other):
+        encoded = model.encode(replace(each, observed=shown))
+        expected = model.encode(replace(batch, values=batch.values * shown, observed=shown))
+        assert torch.equal(encoded.context, expected.context)
+        assert torch.equal(encoded.posterior.mean, expected.posterior.mean)
+        assert torch.equal(encoded.posterior.std, expected.posterior.std)
+    losses = [model.bound(each, given, 1.0).parts for each in (batch, other)]
+    assert torch.equal(losses[0]["kl"], losses[1]["kl"])
+    assert losses[0]["nll"] != losses[1]["nll"]
+    seen = replace(batch, values=torch.where(shown, batch.values + 3.0, batch.values))
+    assert not torch.equal(model.bound(seen, given, 1.0).parts["kl"], losses[0]["kl"])
+
+
+def hidden_by(features: int = 2, shape: tuple[int, int] = (400, 40), **settings: Any) -> torch.Tensor:
+    """What is hidden from the encoder. (batch, time, feature)"""
+    shown = model_of(replace(LOOKING_AROUND, **settings), features).ingredients(1.0, shape, seeded()).shown
+    assert shown is not None
+    return ~shown
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(0.0, 1.0), (0.2, 0.6), (0.9, 0.9)])
+def test_share_that_is_hidden_is_drawn_for_each_series(lowest: float, highest: float) -> None:
+    """The shares of long series, one after the other, against a uniform distribution between the bounds."""
+    shares = hidden_by(shape=(300, 2000), hide=(lowest, highest), hide_runs=0.0).float().mean(1)
+    assert (shares[:, 0] - shares[:, 1]).abs().max() < 0.08  # all columns share one
+    if lowest == highest:
+        assert shares.mean().item() == pytest.approx(lowest, abs=0.01)
+        assert shares.std() < 0.02
+    else:
+        assert stats.kstest(shares[:, 0].numpy(), stats.uniform(lowest, highest - lowest).cdf).pvalue > 1e-3
+
+
+def test_runs_that_are_hidden() -> None:
+    """One in each column, from anywhere to anywhere; in half of the series the same for all columns."""
+    hidden = hidden_by(features=3, hide_runs=1.0)
+    begins = (hidden & ~hidden.roll(1, dims=1))[:, 1:].sum(1) + hidden[:, 0]
+    assert begins.max() == 1
+    same = (hidden == hidden[..., :1]).flatten(1).all(-1)
+    assert float(same.float().mean()) == pytest.approx(0.5, abs=0.1)
+    ends = 40 * stats.beta(1, 2).mean()  # on average two uniform numbers lie a third of the range apart
+    assert float(hidden.float().sum(1).mean()) == pytest.approx(ends, abs=0.8)
+    share_of_step = hidden.float().mean((0, 2))  # of step t of T: 2 t/T (1 - t/T)
+    expected = 2 * (torch.arange(40) / 40) * (1 - torch.arange(40) / 40)
+    torch.testing.assert_close(share_of_step, expected, rtol=0, atol=0.08)
+
+
+def test_share_of_the_series_with_runs() -> None:
+    """Of the others single values are hidden: all of them here, so that they can be told apart."""
+    for share in (0.25, 0.75):
+        single = hidden_by(hide=1.0, hide_runs=share).flatten(1).all(-1)
+        assert float(single.float().mean()) == pytest.approx(1 - share, abs=0.08)
+
+
+def test_nothing_is_hidden_where_no_share_is() -> None:
+    model, batch = model_of(replace(LOOKING_AROUND, hide=0.0, hide_runs=1.0)), random_batch()
+    assert model.ingredients(1.0, (4, 9), seeded()).shown is None
+    full = model_of(replace(LOOKING_AROUND, hide=0.0, visible_weight=1.0))
+    assert torch.equal(model.loss(batch, seeded()).total, full.loss(batch, seeded()).total)
+
+
+def test_surroundings_are_those_of_real_and_positive_columns() -> None:
+    """Each line between neighbours is added to the number that says where the values of its column lie."""
+    model = model_of(LOOKING_AROUND, 5, KINDS, LEVELS).requires_grad_(False)
+    assert model.discrete.tolist() == [True, False, True, False, False]
+    assert dict(zip(model.continuous.tolist(), model.locations.tolist(), strict=True)) == {1: 1, 4: 2, 3: 8}
+    assert model.trust is not None
+    model.trust.copy_(torch.tensor([30.0, 0.0, -30.0]))
+    batch = random_batch(features=5)
+    batch = replace(batch, values=batch.values.abs().round())
+    posterior, context = model.encode(batch)
+    columns = [1, 4, 3]
+    around = Surroundings.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
+    assert torch.equal(context, torch.cat(around, dim=-1))
+    z = posterior.sample_marginals(torch.randn(2, 4, 9, 3, generator=seeded()))
+    decoded = model.decode(z, context)
+    added = decoded - model.decoder(torch.cat([z, context.expand(2, 4, 9, 15)], dim=-1))
+    expected = torch.zeros_like(added)
+    expected[..., 1], expected[..., 2] = around.between[..., 0], 0.5 * around.between[..., 1]
+    torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
+    rows = batch.observed.any(-1)
+    torch.testing.assert_close(model.decode(z[:, rows], context[rows]), decoded[:, rows])
+
+
+@pytest.mark.parametrize(
+    ("config", "features"),
+    [
+        (replace(LOOKING_AROUND, see_surroundings=False), 4),
+        (replace(LOOKING_AROUND, likelihood="bernoulli"), 4),
+        (replace(LOOKING_AROUND, likelihood="gaussian", image_shape=(1, 2, 2)), 4),
+    ],
+    ids=["unwanted", "bernoulli", "images"],
+)
+def test_without_surroundings_the_decoder_sees_the_latent_series_alone(config: ModelConfig, features: int) -> None:
+    model, batch = model_of(config, features), random_batch(features=features)
+    posterior, context = model.encode(batch)
+    assert model.trust is None
+    assert context.shape == (4, 9, 0)
+    assert torch.equal(model.decode(posterior.mean, context), model.decoder(posterior.mean))
+
+
+@torch.no_grad()
+def test_what_is_decoded_begins_as_the_line_between_neighbours() -> None:
+    """As far as that is trusted, whatever the latent series are; and what is not located begins at 0."""
+    model, batch = LatentModel(LOOKING_AROUND, 5, KINDS, LEVELS), random_batch(features=5)
+    context = model.encode(batch).context
+    decoded = model.decode(torch.randn(4, 9, 3, generator=seeded()), context)
+    expected = torch.zeros(4, 9, 9)
+    expected[..., [1, 2, 8]] = context[..., :3] / (1 + math.exp(-1))
+    torch.testing.assert_close(decoded, expected)
+    plain = LatentModel(SMALL, 5)
+    assert plain.decode(torch.ones(4, 9, 3), context[..., :0]).abs().min() > 0
+
+
+def test_trust_begins_high_and_learns_with_the_networks() -> None:
+    model = model_of(LOOKING_AROUND)
+    assert model.trust is not None
+    assert (model.trust.sigmoid() > 0.7).all()
+    networks, few = model.parameter_groups(0.01)
+    assert any(value is model.trust for value in networks["params"])
+    assert len(networks["params"]) + len(few["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("features", [1, 9, 40])
+def test_widest_is_no_less_than_what_any_layer_makes(features: int) -> None:
+    model, made = model_of(replace(LOOKING_AROUND, encoder_widths=(8,)), features), []
+    for layer in [*model.encoder.modules(), *model.decoder.modules()]:
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda *inputs_and_outcome: made.append(inputs_and_outcome[-1].shape[-1]))
+    encoded = model.encode(random_batch(features=features))
+    model.decode(encoded.posterior.mean, encoded.context)
+    assert model.widest >= max(*made, encoded.context.shape[-1])
 
 
 def test_image_preprocessor_keeps_to_its_frame() -> None:
@@ -384,6 +723,7 @@ def test_image_preprocessor_keeps_to_its_frame() -> None:
 )
 def test_presets_have_the_sizes_of_the_paper(name: str, features: int, sizes: dict[str, object]) -> None:
     model = model_of(paper.PRESETS[name]["model"], features)
+    assert isinstance(model.encoder, TimeConvolution)
     assert model.encoder.convolution.weight.shape == sizes["conv"]
     assert [layer.out_features for layer in model.encoder.dense if isinstance(layer, nn.Linear)] == sizes["dense"]
     assert [layer.out_features for layer in model.decoder if isinstance(layer, nn.Linear)] == sizes["decoder"]
@@ -391,7 +731,8 @@ def test_presets_have_the_sizes_of_the_paper(name: str, features: int, sizes: di
 
 def test_config_round_trip_and_unknown_names() -> None:
     config = replace(SMALL, kernel=Cauchy((1.0, 2.0)) + 0.5 * Periodic(period=24.0), image_shape=None, noise=0.5)
-    assert ModelConfig.from_plain(config.to_plain()) == config
+    for each in (config, LOOKING_AROUND):
+        assert ModelConfig.from_plain(json.loads(json.dumps(each.to_plain()))) == each
     with pytest.raises(ValueError, match="unknown model setting: colour"):
         ModelConfig.from_plain({"colour": "red"})
     with pytest.raises(ValueError, match="unknown kernel 'Bessel'"):
@@ -405,8 +746,12 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(mc_samples=0), "mc_samples must be at least 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1"),
         (lambda: ModelConfig(posterior="square"), "no 'square' posterior"),  # type: ignore[arg-type]
-        (lambda: ModelConfig(hide=1.0), "hide is a share, at least 0 and below 1, not 1.0"),
-        (lambda: ModelConfig(hide=-0.1), "hide is a share, at least 0 and below 1, not -0.1"),
+        (lambda: ModelConfig(hide=1.5), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(hide=(0.5, 0.2)), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(hide_runs=-0.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(visible_weight=1.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(encoder="square"), "no 'square' encoder"),  # type: ignore[arg-type]
+        (lambda: ModelConfig(noise=0.5), "noise is the deviation of a Gaussian"),
         (lambda: ModelConfig(missing_by_value=True), "missing_by_value goes with a Bernoulli likelihood"),
         (lambda: ModelConfig(likelihood="bernoulli", missing_by_value=True, score_missing=True), "not with score_miss"),
         (lambda: Cauchy(-1.0), "length_scale must be positive"),

@@ -1,8 +1,10 @@
-"""The loop: exact resume, interruption, best epoch, errors."""
+"""The loop: exact resume, interruption, best epoch, the pace, errors."""
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,16 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.training import Checkpoint, Progression, TrainingConfig, TrainingError, compiled, fabric_for, train
+from gpvae.training import (
+    LAST_PACE,
+    Checkpoint,
+    Progression,
+    TrainingConfig,
+    TrainingError,
+    compiled,
+    fabric_for,
+    train,
+)
 
 STEPS = 4
 
@@ -51,12 +62,16 @@ def run(
     epochs: int = 4,
     patience: int | None = None,
     warm_up: int = 0,
+    anneal: bool = False,
+    groups: list[dict[str, Any]] | None = None,
     validate: Callable[[], float] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Progression:
-    config = TrainingConfig(epochs=epochs, learning_rate=0.05, patience=patience, warm_up=warm_up)
+    config = TrainingConfig(epochs=epochs, learning_rate=0.05, anneal=anneal, patience=patience, warm_up=warm_up)
     fabric = fabric_for("cpu", "32-true")
-    return train(model, model.loss, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint)
+    return train(
+        model, model.loss, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint, groups=groups
+    )
 
 
 def interrupted_after(steps: int) -> Callable[[int], Iterator[Tensor]]:
@@ -77,14 +92,26 @@ def judged(model: Toy) -> Callable[[], float]:
     return lambda: float(model.layer.weight.detach().square().sum())
 
 
+def two_paces(model: Toy) -> list[dict[str, Any]]:
+    return [{"params": [model.layer.weight]}, {"params": [model.layer.bias], "lr": 0.5}]
+
+
 @pytest.mark.parametrize("steps", [1, STEPS, STEPS + 1, 3 * STEPS + 2])
-def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int) -> None:
+@pytest.mark.parametrize("anneal", [False, True])
+def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int, anneal: bool) -> None:
     unbroken, broken, resumed = Toy(), Toy(), Toy()
-    expected = run(unbroken, validate=judged(unbroken))
+    expected = run(unbroken, validate=judged(unbroken), anneal=anneal, groups=two_paces(unbroken))
     checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
     with pytest.raises(KeyboardInterrupt):
-        run(broken, interrupted_after(steps), checkpoint=checkpoint, validate=judged(broken))
-    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed))
+        run(
+            broken,
+            interrupted_after(steps),
+            checkpoint=checkpoint,
+            validate=judged(broken),
+            anneal=anneal,
+            groups=two_paces(broken),
+        )
+    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed), anneal=anneal, groups=two_paces(resumed))
     for name, value in unbroken.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
     assert found == expected
@@ -215,6 +242,54 @@ def test_gradients_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lengths == pytest.approx([2.0] * STEPS, rel=1e-3)
 
 
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
+    """The learning rates of Adam's groups, step after step."""
+    seen: list[list[float]] = []
+    step = torch.optim.Adam.step
+
+    def watched(self: torch.optim.Adam, closure: None = None) -> None:
+        seen.append([float(group["lr"]) for group in self.param_groups])
+        step(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    return seen
+
+
+def test_annealed_learning_rates_fall_along_a_cosine(rates: list[list[float]]) -> None:
+    """From all to `LAST_PACE` of it, once an epoch, each group's in its ratio to the others'."""
+    model = Toy()
+    run(model, epochs=7, anneal=True, groups=two_paces(model))
+    paces = [0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * epoch / 6)) for epoch in range(7)]
+    for i, (first, second) in enumerate(rates):
+        assert first == pytest.approx(0.05 * paces[i // STEPS], rel=1e-12)
+        assert second == pytest.approx(0.5 * paces[i // STEPS], rel=1e-12)
+    assert len(rates) == 7 * STEPS
+    assert rates[0] == [0.05, 0.5]
+    assert rates[-1] == pytest.approx([LAST_PACE * 0.05, LAST_PACE * 0.5])
+
+
+@pytest.mark.parametrize(("epochs", "anneal"), [(5, False), (1, False), (1, True)])
+def test_learning_rates_stay_unless_annealed_over_several_epochs(
+    rates: list[list[float]], epochs: int, anneal: bool
+) -> None:
+    model = Toy()
+    run(model, epochs=epochs, anneal=anneal, groups=two_paces(model))
+    assert rates == [[0.05, 0.5]] * (epochs * STEPS)
+
+
+def test_resumed_run_goes_on_at_the_pace_of_its_epoch(rates: list[list[float]], tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
+    run(Toy(), anneal=True)
+    unbroken = rates.copy()
+    rates.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(Toy(), interrupted_after(2 * STEPS + 1), anneal=True, checkpoint=checkpoint)
+    assert len(rates) == 2 * STEPS + 1
+    run(Toy(), anneal=True, checkpoint=checkpoint)
+    assert rates == unbroken
+
+
 def test_global_random_state_is_left_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -272,3 +347,20 @@ def test_unknown_device_or_precision(device: str, precision: str, message: str) 
 def test_asking_for_a_gpu_that_is_not_there() -> None:
     with pytest.raises(TrainingError, match="no CUDA GPU"):
         fabric_for("cuda", "32-true")
+
+
+@pytest.mark.parametrize("epochs", [1, 40, 100, 101, 400, 1000])
+def test_a_run_is_judged_at_its_end_and_not_too_often(epochs: int) -> None:
+    config = TrainingConfig(epochs=epochs)
+    judged = [epoch for epoch in range(epochs) if config.is_judged(epoch)]
+    assert judged[-1] == epochs - 1
+    assert len({later - earlier for earlier, later in pairwise(judged)}) <= 1
+    assert min(epochs, 50) <= len(judged) <= 100
+
+
+def test_only_epochs_that_are_judged_can_be_the_best() -> None:
+    """Of 150 epochs every second is judged; the fourth judgement is the lowest."""
+    scores = iter([3.0, 2.0, 1.5, 1.0, *[2.0] * 100])
+    progression = run(Toy(), epochs=150, validate=lambda: next(scores))
+    assert progression.best_epoch == 7
+    assert [i for i, entry in enumerate(progression.history) if "validation" in entry] == list(range(1, 150, 2))

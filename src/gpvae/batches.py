@@ -224,3 +224,38 @@ def whole_series(panel: Panel, steps: int) -> Iterator[list[Piece]]:
     parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
     for group in grouped(parts, steps):
         yield [piece for piece, _ in group]
+
+
+class Surroundings(NamedTuple):
+    """For each cell the nearest visible values of its column, strictly before and after it. (batch, time, feature)"""
+
+    between: Tensor  # what a straight line between them has at the cell; one of them alone goes on; none: 0
+    before: Tensor  # 0 where there is none
+    after: Tensor
+    since: Tensor  # closeness, 1 / √(1 + distance): 0 where there is none
+    until: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor, observed: Tensor, times: Tensor | float) -> "Surroundings":
+        step = torch.arange(values.shape[1], device=values.device).unsqueeze(-1)
+        first, last = step.new_tensor(-1), step.new_tensor(len(step))
+        at_or_before = torch.where(observed, step, first).cummax(1).values
+        at_or_after = torch.where(observed, step, last).flip(1).cummin(1).values.flip(1)
+        place_before = torch.cat([first.expand_as(at_or_before[:, :1]), at_or_before[:, :-1]], dim=1)
+        place_after = torch.cat([at_or_after[:, 1:], last.expand_as(at_or_after[:, :1])], dim=1)
+        has_before, has_after = place_before >= 0, place_after < len(step)
+        place_before, place_after = place_before.clamp(min=0), place_after.clamp(max=len(step) - 1)
+        before, after = values.gather(1, place_before) * has_before, values.gather(1, place_after) * has_after
+        since, until = (_distance(place, step, times, values.dtype) for place in (place_before, place_after))
+        weight_before = torch.where(has_after, until, 1.0) * has_before
+        weight_after = torch.where(has_before, since, 1.0) * has_after
+        between = (weight_before * before + weight_after * after) / (weight_before + weight_after).clamp(min=1e-6)
+        return cls(between, before, after, has_before * (1 + since).rsqrt(), has_after * (1 + until).rsqrt())
+
+
+def _distance(place: Tensor, step: Tensor, times: Tensor | float, dtype: torch.dtype) -> Tensor:
+    """In time, of each step from the one at `place`. (batch, time, feature)"""
+    if not isinstance(times, Tensor):
+        return times * (place - step).abs().to(dtype)
+    there = times.unsqueeze(-1).expand(place.shape).gather(1, place)
+    return (there - times.unsqueeze(-1)).abs().to(dtype)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from scipy.special import stdtr
 from torch import Tensor
 
-from gpvae.distributions import Gaussian, PerColumn
+from gpvae.distributions import Gaussian, StudentT, parts_of
 from gpvae.linalg import LOG_2PI
 from gpvae.model import LatentModel
 from gpvae.panel import Floats
@@ -27,87 +27,121 @@ class Judge:
     SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
     LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
     PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
+    MOST_CELLS = 2000  # of a feature that are asked for its scale
 
     @torch.no_grad()
     def score(self) -> float:
         """Negative log density of a held-out cell; where the noise is learned, with the noise that suits it best.
 
-        Noise learned from cells that the encoder sees falls below what the others call for; judged by it, training
-        would stop while predictions still get better.
+        Noise learned from cells that training knows falls below what the others call for; judged by it, training
+        would stop while predictions still get better. The noise that suits is, of a Gaussian, the root of the mean
+        square; in place of Student's t stands Laplace's distribution, whose best scale is the mean absolute error.
         """
-        noisy = self._features_with_learned_noise()
-        total, cells, errors = 0.0, 0, list[tuple[Tensor, Tensor, Tensor]]()
+        total, cells = 0.0, 0
+        errors = {j: list[Tensor]() for j in range(self.model.features)}
+        suited = self._suited()
         for decoded, values, asked in self._predictions(self.SAMPLES):
-            errors.append(self._errors_of(decoded, values, asked & noisy))
-            given = asked & ~noisy
             log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
+            error = values - self.model.likelihood.mean(decoded).mean(0)
+            for j in range(self.model.features):
+                if j in suited:
+                    errors[j].append(error[asked[:, j], j])
+            given = asked.clone()
+            given[:, list(suited)] = False
             total, cells = total - float(log_prob[given].sum()), cells + int(given.sum())
-        feature, error, _ = _joined(errors)
-        count = np.bincount(feature)
-        used = count > 0
-        squares = np.bincount(feature, error**2)[used] / count[used]
-        suited = 0.5 * (LOG_2PI + 1 + np.log(np.maximum(squares, 1e-12)))
-        return float((total + (suited * count[used]).sum()) / (cells + count.sum()))
+        for j, kind in suited.items():
+            error = torch.cat(errors[j]).double()
+            if len(error):
+                total, cells = total + len(error) * _best_surprise(error, kind), cells + len(error)
+        return total / cells
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Make the interval hold as many held-out cells of each feature as it says.
+        """Make the interval hold as many held-out cells of each feature as it says."""
+        found = [(decoded, values, asked) for decoded, values, asked in self._predictions(8 * self.SAMPLES)]
+        for part, group, outputs in parts_of(self.model.likelihood):
+            for i, feature in enumerate(group.tolist()):
+                if not isinstance(part, StudentT) and not (isinstance(part, Gaussian) and self._noise_is_learned):
+                    break
+                cells = self._cells_of(part, i, feature, outputs, found)
+                if isinstance(part, StudentT):
+                    part.stretch[i] *= self._stretch(*cells, float(part.freedom[i]))
+                else:
+                    self._set_deviation(part, i, *cells[:2])
 
-        A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
+    def _cells_of(
+        self,
+        part: Gaussian | StudentT,
+        place: int,
+        feature: int,
+        outputs: slice,
+        found: list[tuple[Tensor, Tensor, Tensor]],
+    ) -> tuple[Floats, Floats, Floats]:
+        """Of some of the feature's held-out cells: value, decoded locations and scales. (cell,), 2 × (sample, cell)"""
+        values = torch.cat([values[asked[:, feature], feature] for _, values, asked in found])
+        decoded = torch.cat([d[:, asked[:, feature], outputs] for d, _, asked in found], dim=1)
+        some = slice(None, None, max(1, len(values) // self.MOST_CELLS))
+        decoded, values = decoded[:, some], values[some]
+        scale = part.scale(decoded) if isinstance(part, StudentT) else part.noise.expand(*decoded.shape)
+        mean, scale = part.mean(decoded)[..., place], scale[..., place]
+        value, mean, scale = (x.cpu().numpy().astype(np.float64) for x in (values, mean, scale))
+        return value, mean, scale
+
+    def _set_deviation(self, part: Gaussian, place: int, value: Floats, means: Floats) -> None:
+        """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
         of the right-hand side is the noise² for which nine of ten do. The maximum-likelihood estimate, the mean of
         e² - v, follows the few largest errors, and makes intervals too wide for the rest; but the noise stays above
         half of it, lest a column that is mostly zeros, such as rain, leave no room for the rest of its values.
         """
-        learned = self._learned_noise()
-        if learned is None:
+        if not len(value):
             return
-        gaussian, places = learned
-        noisy = self._features_with_learned_noise()
-        parts = [self._errors_of(d, values, asked & noisy) for d, values, asked in self._predictions(8 * self.SAMPLES)]
-        feature, error, variance = _joined(parts)
+        error, variance = value - means.mean(0), means.var(0, ddof=1)
         needed, likely = (error / self.DEVIATIONS) ** 2 - variance, error**2 - variance
-        noise = gaussian.noise.cpu().numpy().astype(np.float64)
-        for i, j in enumerate(places.tolist()):
-            cells = needed[feature == j]
-            if len(cells):
-                found = max(np.quantile(cells, self.LEVEL, method="weibull"), likely[feature == j].mean() / 4, 0)
-                total = self.PRIOR_CELLS * noise[i] ** 2 + len(cells) * found
-                noise[i] = np.sqrt(total / (self.PRIOR_CELLS + len(cells)))
-        gaussian.set_noise(torch.from_numpy(noise).float())
+        calls_for = max(np.quantile(needed, self.LEVEL, method="weibull"), likely.mean() / 4, 0)
+        noise = part.noise.clone()
+        total = self.PRIOR_CELLS * float(noise[place]) ** 2 + len(value) * calls_for
+        noise[place] = math.sqrt(total / (self.PRIOR_CELLS + len(value)))
+        part.set_noise(noise)
 
-    def _learned_noise(self) -> tuple[Gaussian, Tensor] | None:
-        """The Gaussian whose noise is learned, and its features."""
-        likelihood = self.model.likelihood
-        if self.model.config.noise is not None:
-            return None
-        if isinstance(likelihood, Gaussian):
-            return likelihood, torch.arange(likelihood.outputs)
-        parts = likelihood.groups() if isinstance(likelihood, PerColumn) else []
-        return next(((part, group) for part, group in parts if isinstance(part, Gaussian)), None)
+    def _stretch(self, value: Floats, locations: Floats, scales: Floats, freedom: float) -> float:
+        """By how much more to stretch the scale of Student's t, for nine of ten cells to lie between the quantiles .05
+        and .95 of the mixture over the samples: where its distribution function has those values. By bisection.
+        """
+        if not len(value):
+            return 1.0
+        margin, low, high = (1 - self.LEVEL) / 2, -2.0, 2.0  # of the logarithm
+        for _ in range(12):
+            middle = (low + high) / 2
+            below = stdtr(freedom, (value - locations) / (math.exp(middle) * scales)).mean(0)
+            covered = np.mean((below > margin) & (below < 1 - margin))
+            low, high = (middle, high) if covered < self.LEVEL else (low, middle)
+        return math.exp((low + high) / 2 * len(value) / (self.PRIOR_CELLS + len(value)))
 
-    def _features_with_learned_noise(self) -> Tensor:
-        """(feature,) bool"""
-        noisy = torch.zeros(self.model.features, dtype=torch.bool, device=self.exam.rows.values.device)
-        learned = self._learned_noise()
-        if learned is not None:
-            noisy[learned[1]] = True
-        return noisy
+    @property
+    def _noise_is_learned(self) -> bool:
+        return self.model.config.noise is None
 
-    def _errors_of(self, decoded: Tensor, values: Tensor, asked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the cells asked for: their feature, x - E decoded, and Var decoded."""
-        mean = self.model.likelihood.mean(decoded)  # of a Gaussian, what was decoded
-        return asked.nonzero()[:, -1], (values - mean.mean(0))[asked], mean.var(0)[asked]
+    def _suited(self) -> dict[int, type]:
+        """Features that are judged with the noise that suits them, and the likelihood that they have."""
+        return {
+            feature: type(part)
+            for part, group, _ in parts_of(self.model.likelihood)
+            if isinstance(part, StudentT) or (isinstance(part, Gaussian) and self._noise_is_learned)
+            for feature in group.tolist()
+        }
 
     def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For the rows with held-out cells: decoded (sample, row, output), the values, and which are held out."""
         for batch, held, generator in self.exam.questions(self.steps_at_once // samples):
-            posterior = self.model.encode(batch)
+            posterior, context = self.model.encode(batch)
             noise = torch.randn((samples, *posterior.mean.shape), generator=generator, device=generator.device)
             asked = held.observed.any(-1)
-            decoded = self.model.decode(posterior.sample_marginals(noise)[:, asked])
-            yield decoded, held.values[asked], held.observed[asked]
+            z = posterior.sample_marginals(noise)[:, asked]
+            yield self.model.decode(z, context[asked]), held.values[asked], held.observed[asked]
 
 
-def _joined(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[NDArray[np.int64], Floats, Floats]:
-    feature, error, variance = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
-    return feature, error.astype(np.float64), variance.astype(np.float64)
+def _best_surprise(error: Tensor, kind: type) -> float:
+    """Mean -log density of errors with the scale that makes it least."""
+    if kind is Gaussian:
+        return 0.5 * (LOG_2PI + 1 + math.log(max(float((error**2).mean()), 1e-12)))
+    return 1 + math.log(max(2 * float(error.abs().mean()), 1e-6))

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpvae.batches import Cut, Rows, whole_pieces, whole_series
 from gpvae.imputer import Filled
 from gpvae.judge import Judge
-from gpvae.model import Ingredients, LatentModel, Loss, ModelConfig
+from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.scaling import Scaling
 from gpvae.schema import Kinds, Schema, class_columns
@@ -22,7 +22,8 @@ from gpvae.trained import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
 from gpvae.training import compiled, step_generator, tensor_cores
 
 # Without time: each step for itself, under a standard normal prior. The encoder sees zeros where values are missing.
-HI_VAE = ModelConfig(
+HI_VAE = replace(
+    PLAIN,
     neighbours=0,
     jitter=1e-6,
     learn_kernel=False,
@@ -50,10 +51,11 @@ class GPVAE(Trained):
     epochs: passes over the data; None: 40, or more if the data is small.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
+    anneal: let the learning rate fall to nearly 0 over the epochs.
     validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise
         level; 0 for none.
     patience: epochs behind the warm-up without a better validation score before training stops; None: a fifth of the
-        epochs.
+        epochs, or, with `anneal`, never: most is gained when the learning rate is low.
     standardise: scale columns to zero mean and unit deviation for the model (undone in what it returns). Never done
         for a Bernoulli likelihood.
     precision: "32-true" or "bf16-mixed".
@@ -66,6 +68,7 @@ class GPVAE(Trained):
     _: KW_ONLY
     kinds: Kinds | None = None
     warm_up: float = 0.25
+    anneal: bool = True
     model_: LatentModel = field(init=False)
 
     def _read(self, data: Any) -> Panel:
@@ -82,7 +85,7 @@ class GPVAE(Trained):
 
     def _new_schema(self, panel: Panel) -> Schema:
         self._require_fitting_values(panel)
-        standardise = self.standardise and self.model.likelihood == "gaussian"
+        standardise = self.standardise and self.model.likelihood != "bernoulli"
         return Schema.of(panel, standardise=standardise, kinds=self.kinds)
 
     def _new_network(self, schema: Schema) -> LatentModel:
@@ -138,11 +141,11 @@ class GPVAE(Trained):
         parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
         steps = max(1, _rows_at_once(network) // max(1, samples))
         for rows, keep, batch, generator in self._batches_of(panel, parts, steps, seed):
-            posterior = network.encode(batch)
+            posterior, context = network.encode(batch)
             shape = (samples, *posterior.mean.shape)
             noise = torch.randn(shape, generator=generator, device=generator.device)
             z = posterior.sample(noise) if samples else posterior.mean.unsqueeze(0)
-            decoded = network.decode_missing(z.flatten(1, 2)[:, keep])
+            decoded = network.decode_missing(z.flatten(1, 2)[:, keep], context.flatten(0, 1)[keep])
             means, variance = network.likelihood.mean(decoded), network.likelihood.variance(decoded)
             mean[rows] = means.mean(0).cpu().numpy()
             std[rows] = (means.var(0, correction=0) + variance.mean(0)).sqrt().cpu().numpy()
@@ -216,16 +219,17 @@ class GPVAE(Trained):
         for number, pieces in enumerate(whole_series(panel, max(1, at_once // samples))):
             generator = step_generator(seed, number, device)
             batch = rows.batch(Cut.of(pieces, device))
-            posterior = self.model_.encode(batch)
+            posterior, context = self.model_.encode(batch)
             places = rows_of(pieces)
             gaps = ~panel.observed[places].all(axis=-1)
             wanted = batch.valid.flatten().nonzero().squeeze(-1)[torch.from_numpy(gaps).to(device)]
+            seen = context.flatten(0, 1)[wanted]
             step = max(1, at_once // batch.observed[..., 0].numel())
             for first in range(0, samples, step):
                 chosen = slice(first, min(first + step, samples))
                 shape = (chosen.stop - first, *posterior.mean.shape)
                 z = posterior.sample(torch.randn(shape, generator=generator, device=device))
-                yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted]), generator
+                yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted], seen), generator
 
 
 def _rows_at_once(model: LatentModel) -> int:

@@ -1,10 +1,14 @@
 """The GP-VAE: encode an incomplete series, sample its latent series, decode each step; the bound it is trained on.
 
-z_j ~ GP(0, k),  j = 1..latent          prior, over time
-x_t | z_t ~ p(x_t | decoder(z_t))       likelihood, step by step
-q(z_j | x) = Chain(encoder(x))          posterior: mean, deviation and neighbour correlation for each step
+z_j ~ GP(0, k),  j = 1..latent             prior, over time
+x_t | z_t, c_t ~ p(x_t | decoder(z_t, c_t))  likelihood, step by step; c_t: the nearest visible values of each column
+q(z_j | x) = Chain(encoder(x))             posterior: mean, deviation and neighbour correlation for each step
 
 loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
+
+Training hides some observed values from the encoder, and scores them: it learns to fill gaps, not to copy. What then
+counts is p(hidden | visible), for which q(z | visible) is the prior that is wanted, not the GP; hence a β far below 1,
+and little weight on what is visible. The paper's bound is that with β near 1, nothing hidden and no c_t.
 """
 
 import math
@@ -17,75 +21,94 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from gpvae import kernels
-from gpvae.batches import Batch
+from gpvae.batches import Batch, Surroundings
 from gpvae.distributions import (
     Bernoulli,
     Gaussian,
     GPPrior,
     Likelihood,
     LikelihoodName,
-    PerColumn,
     Poisson,
     PriorAt,
     SelectiveBernoulli,
+    StudentT,
     Times,
     likelihood_for,
     neighbours_for,
+    parts_of,
 )
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
-from gpvae.networks import ImagePreprocessor, TimeConvolution, mlp, stack_channels
+from gpvae.networks import Attention, ImagePreprocessor, TimeConvolution, mlp, stack_channels
 
 Posterior = Literal["chain", "diagonal"]
+Encoder = Literal["attention", "convolution"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """What the model is. Saved with it; unknown names are refused."""
 
-    latent_dim: int | None = None  # k; None: as many as features, between 8 and 64
+    latent_dim: int | None = None  # k; None: twice as many as features, between 16 and 64
     kernel: Kernel = Cauchy(7.0)
     learn_kernel: bool = True  # length scales and variances; a prior that fits has sensible draws where data is far
     posterior: Posterior = "chain"
-    encoder_filters: int = 128
-    encoder_window: int = 25
-    encoder_widths: tuple[int, ...] = (128,)
+    encoder: Encoder = "attention"
+    encoder_filters: int = 128  # of a convolution; the width of attention
+    encoder_layers: int = 3  # of attention
+    encoder_window: int = 25  # of a convolution, in steps
+    encoder_widths: tuple[int, ...] = (128,)  # of the dense layers behind a convolution
     decoder_widths: tuple[int, ...] = (256, 256)
     image_shape: tuple[int, int, int] | None = None  # (channels, height, width) where each step is an image
     image_filters: int = 256
-    likelihood: LikelihoodName = "gaussian"
-    noise: float | None = None  # deviation of the Gaussian noise, in scaled units; None: learned for each feature
-    beta: float = 1.0
+    likelihood: LikelihoodName = "student"
+    noise: float | None = None  # deviation of Gaussian noise, in scaled units; None: learned for each feature
+    beta: float = 0.001
     mc_samples: int = 1  # M: draws that the bound is averaged over
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
     see_times: bool = True  # and how long ago the step before was
-    hide: float = 0.0  # share of the observed values that training hides from the encoder, but scores
+    see_surroundings: bool = (
+        True  # encoder and decoder also see the nearest visible values of real columns; not of images
+    )
+    hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
+    # but scores; two numbers: drawn between them for each series
+    hide_runs: float = 0.5  # share of the series of which it hides runs of steps instead of single values
+    visible_weight: float = 0.3  # of what the encoder sees, in the bound
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
     jitter: float = 1e-3
 
     def __post_init__(self) -> None:
-        at_least_one = ["mc_samples", "importance_samples", "encoder_filters", "encoder_window", "image_filters"]
+        at_least_one = ["mc_samples", "importance_samples", "image_filters"]
+        at_least_one += ["encoder_filters", "encoder_layers", "encoder_window"]
         for name in ["latent_dim", *at_least_one]:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.posterior not in get_args(Posterior) or self.likelihood not in get_args(LikelihoodName):
-            raise ValueError(f"there is no {self.posterior!r} posterior, or no {self.likelihood!r} likelihood")
+        for name, choices in {"posterior": Posterior, "encoder": Encoder, "likelihood": LikelihoodName}.items():
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(f"there is no {getattr(self, name)!r} {name}, only {', '.join(get_args(choices))}")
         if self.missing_by_value and (self.likelihood != "bernoulli" or self.score_missing):
             raise ValueError("missing_by_value goes with a Bernoulli likelihood, and not with score_missing")
-        if not 0 <= self.hide < 1:
-            raise ValueError(f"hide is a share, at least 0 and below 1, not {self.hide}")
+        lowest, highest = self.hidden_shares
+        if not 0 <= lowest <= highest <= 1 or not 0 <= self.hide_runs <= 1 or not 0 <= self.visible_weight <= 1:
+            raise ValueError(f"hide, hide_runs and visible_weight are shares, between 0 and 1, not {self}")
+        if self.likelihood == "student" and self.noise is not None:
+            raise ValueError("noise is the deviation of a Gaussian; a Student likelihood has scales of its own")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
+
+    @property
+    def hidden_shares(self) -> tuple[float, float]:
+        return self.hide if isinstance(self.hide, tuple) else (self.hide, self.hide)
 
     def sized_for(self, features: int) -> "ModelConfig":
         """The same with every size decided."""
         return replace(
             self,
-            latent_dim=min(64, max(8, features)) if self.latent_dim is None else self.latent_dim,
+            latent_dim=min(64, max(16, 2 * features)) if self.latent_dim is None else self.latent_dim,
             neighbours=neighbours_for(self.kernel.reach()) if self.neighbours is None else self.neighbours,
         )
 
@@ -105,6 +128,18 @@ class ModelConfig:
         return cls(**settings)
 
 
+# The bound of the paper: every observed value is seen and scored, and the decoder sees the latent series alone.
+PLAIN = ModelConfig(
+    encoder="convolution",
+    likelihood="gaussian",
+    beta=1.0,
+    see_surroundings=False,
+    hide=0.0,
+    hide_runs=0.0,
+    visible_weight=1.0,
+)
+
+
 class Loss(NamedTuple):
     """What training minimises, and the parts it is made of; all per time step."""
 
@@ -120,10 +155,20 @@ class Ingredients(NamedTuple):
     shown: Tensor | None  # (batch, time, feature) bool: what the encoder may see of what is observed; None: all
 
 
+class Encoded(NamedTuple):
+    """All that is decoded from: the latent series, and what the decoder sees beside them."""
+
+    posterior: Chain
+    context: Tensor  # (batch, time, context) the `Surroundings` of each cell, if it sees them
+
+
 class LatentModel(nn.Module):
     """The networks, the prior and the likelihood, and the bound that trains them."""
 
     discrete: Tensor  # (feature,) counts and classes
+    continuous: Tensor  # features of which the surroundings are seen
+    locations: Tensor  # their places among what is decoded
+    trust: nn.Parameter | None
 
     STD_FLOOR = 1e-3
     FIRST_STD = 0.1
@@ -142,17 +187,17 @@ class LatentModel(nn.Module):
         self.levels = sum(levels)
         discrete = [kind not in ("real", "positive") for kind in kinds or ["real"] * features]
         self.register_buffer("discrete", torch.tensor(discrete), persistent=False)
+        sees = config.see_surroundings and config.image_shape is None
+        locations = _locations(self.likelihood) if sees else {}
+        self.register_buffer("continuous", torch.tensor(list(locations), dtype=torch.long), persistent=False)
+        self.register_buffer("locations", torch.tensor(list(locations.values()), dtype=torch.long), persistent=False)
+        context = len(Surroundings._fields) * len(locations)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
-        inputs += config.see_times
-        self.encoder = TimeConvolution(
-            inputs,
-            filters=config.encoder_filters,
-            window=config.encoder_window,
-            widths=config.encoder_widths,
-            outputs=3 * config.latent_dim,
-        )
-        self.decoder = mlp([config.latent_dim, *config.decoder_widths, self.likelihood.outputs])
+        self.encoder = self._new_encoder(inputs + config.see_times + context)
+        self.decoder = mlp([config.latent_dim + context, *config.decoder_widths, self.likelihood.outputs])
+        trust = nn.Parameter(torch.ones(len(locations))) if locations else None
+        self.register_parameter("trust", trust)  # in the line between neighbours, before a sigmoid
         self._start_smooth_and_sharp()
 
     PACE_OF_FEW = 10  # a kernel's parameters, and the like, are few and far from where they have to go
@@ -166,20 +211,29 @@ class LatentModel(nn.Module):
         networks = [value for value in self.parameters() if not any(value is one for one in few)]
         return [{"params": networks}, {"params": few, "lr": self.PACE_OF_FEW * learning_rate}]
 
-    def encode(self, batch: Batch) -> Chain:
-        """q(z | x), a Chain of (batch, time, latent). Missing values enter as zeros.
+    def encode(self, batch: Batch) -> Encoded:
+        """q(z | x), a Chain of (batch, time, latent), and what else is decoded from. Missing values enter as zeros.
 
-        Steps with nothing observed inside the encoder's window get the prior's own deviation and correlation: it has
+        Steps with nothing observed inside a convolution's window get the prior's own deviation and correlation: it has
         nothing to say there, and was never taught to say so.
         """
-        return self._posterior(batch, *self.prior.marginals(batch.times))
+        return self._encode(batch, *self.prior.marginals(batch.times))
 
-    def _posterior(self, batch: Batch, prior_std: Tensor, prior_corr: Tensor) -> Chain:
+    def _encode(self, batch: Batch, prior_std: Tensor, prior_corr: Tensor) -> Encoded:
+        context = self._context(batch)
+        return Encoded(self._posterior(batch, context, prior_std, prior_corr), context)
+
+    def _context(self, batch: Batch) -> Tensor:
+        if not len(self.continuous):
+            return batch.values[..., :0]
+        values, observed = batch.values[..., self.continuous], batch.observed[..., self.continuous]
+        return torch.cat(Surroundings.of(values, observed, batch.times), dim=-1)
+
+    def _posterior(self, batch: Batch, context: Tensor, prior_std: Tensor, prior_corr: Tensor) -> Chain:
         values = self.likelihood.seen(batch.values, batch.observed)
         x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
-        if self.config.see_times:
-            x = torch.cat([x, _log_steps(batch)], dim=-1)
-        mean, raw_std, raw_corr = _at_least_single(self.encoder(x)).chunk(3, dim=-1)
+        x = torch.cat([x, context, *([_log_steps(batch)] if self.config.see_times else [])], dim=-1)
+        mean, raw_std, raw_corr = _at_least_single(self.encoder(x, batch.times, batch.valid)).chunk(3, dim=-1)
         heard = batch.valid if self.config.score_missing else batch.observed.any(-1)  # to a plain VAE zeros are values
         told = self.encoder.sees_any(heard).unsqueeze(-1)
         corr = self.CORR_LIMIT * torch.where(told[:, 1:] & told[:, :-1], raw_corr[:, :-1].tanh(), prior_corr)
@@ -194,16 +248,25 @@ class LatentModel(nn.Module):
         """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
-        outputs = max(self.likelihood.inputs, self.likelihood.outputs, self.levels)
-        return max(image, outputs, config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
+        context = len(Surroundings._fields) * len(self.locations)
+        outputs = max(self.likelihood.inputs + context, self.likelihood.outputs, self.levels)
+        return max(image, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
-    def decode(self, z: Tensor) -> Tensor:
-        """The likelihood's parameters for each value. (..., time, latent) → (..., time, output)"""
-        return _at_least_single(self.decoder(z))
+    def decode(self, z: Tensor, context: Tensor) -> Tensor:
+        """The likelihood's parameters for each value. (..., time, latent), (time, context) → (..., time, output)
 
-    def decode_missing(self, z: Tensor) -> Tensor:
+        Locations are found relative to the line between the nearest visible values, as far as that is to be trusted.
+        """
+        seen = torch.cat([z, context.expand(*z.shape[:-1], -1)], dim=-1) if context.shape[-1] else z
+        decoded = _at_least_single(self.decoder(seen))
+        if self.trust is None:
+            return decoded
+        line = context[..., : len(self.locations)] * self.trust.sigmoid()
+        return decoded.index_add(-1, self.locations, line.expand(*z.shape[:-1], -1).to(decoded.dtype))
+
+    def decode_missing(self, z: Tensor, context: Tensor) -> Tensor:
         """The same for values that are known to be missing, which may say something about them."""
-        decoded = self.decode(z)
+        decoded = self.decode(z, context)
         return self.likelihood.of_missing(decoded) if isinstance(self.likelihood, SelectiveBernoulli) else decoded
 
     def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
@@ -221,61 +284,104 @@ class LatentModel(nn.Module):
         m, k = self.config.mc_samples, self.config.importance_samples
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
-        shown = None
-        if self.config.hide:
-            chance = torch.rand((*shape, self.features), generator=generator, device=generator.device)
-            shown = chance >= self.config.hide
+        shown = self._shown(shape, generator) if self.config.hidden_shares[1] else None
         return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown)
+
+    def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
+        """What the encoder may see: all but single values, or all but one run of steps in each column.
+
+        The runs begin and end anywhere, and in half of those series are the same for all columns. (batch, time,
+        feature)
+        """
+        batch, time = shape
+
+        def uniform(*size: int) -> Tensor:
+            return torch.rand(size, generator=generator, device=generator.device)
+
+        lowest, highest = self.config.hidden_shares
+        share = lowest + (highest - lowest) * uniform(batch, 1, 1)
+        single = uniform(batch, time, self.features) < share
+        if not self.config.hide_runs:
+            return ~single
+        step, ends = (
+            torch.arange(time, device=generator.device).view(1, -1, 1),
+            time * uniform(2, batch, 1, self.features),
+        )
+        ends = torch.where(uniform(batch, 1, 1) < 0.5, ends, ends[..., :1])
+        runs = (step >= ends.amin(0)) & (step < ends.amax(0))
+        return ~torch.where(uniform(batch, 1, 1) < self.config.hide_runs, runs, single)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
         seen = batch if given.shown is None else replace(batch, observed=batch.observed & given.shown)
-        posterior = self._posterior(seen, given.prior.std, given.prior.corr)
+        encoded = self._encode(seen, given.prior.std, given.prior.corr)
+        weights = self._weights(batch, seen)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
-        return bound(posterior, batch, NeighbourFactor(given.prior.weights), given.noise, self.config.beta * warmth)
+        prior, beta = NeighbourFactor(given.prior.weights), self.config.beta * warmth
+        return bound(encoded, batch, weights, prior, given.noise, beta)
 
     def _elbo(
-        self, posterior: Chain, batch: Batch, prior: NeighbourFactor, noise: Tensor, beta: Tensor | float
+        self,
+        encoded: Encoded,
+        batch: Batch,
+        weights: Tensor,
+        prior: NeighbourFactor,
+        noise: Tensor,
+        beta: Tensor | float,
     ) -> Loss:
         """β-ELBO. The decoder works step by step, so draws from the marginals are enough: no recurrence."""
-        nll = -self._log_likelihood(posterior.sample_marginals(noise), batch).mean(0).sum() / batch.steps
+        posterior = encoded.posterior
+        z = posterior.sample_marginals(noise)
+        nll = -self._log_likelihood(z, encoded.context, batch, weights).mean(0).sum() / batch.steps
         kl = chain_kl(posterior, prior, batch.lengths).sum() / batch.steps
         return Loss(nll + beta * kl, {"nll": nll, "kl": kl})
 
     def _importance_weighted(
-        self, posterior: Chain, batch: Batch, prior: NeighbourFactor, noise: Tensor, beta: Tensor | float
+        self,
+        encoded: Encoded,
+        batch: Batch,
+        weights: Tensor,
+        prior: NeighbourFactor,
+        noise: Tensor,
+        beta: Tensor | float,
     ) -> Loss:
         """Log 1/K Σ_k p(x|z_k) (p(z_k)/q(z_k))^β over whole paths, averaged over M."""
+        posterior = encoded.posterior
         z = posterior.sample(noise)
         log_ratio = ((posterior.log_prob(z) - prior.log_prob(z)).sum(-1) * batch.valid).sum(-1)  # (M, K, batch)
-        log_likelihood = self._log_likelihood(z, batch)
+        log_likelihood = self._log_likelihood(z, encoded.context, batch, weights)
         log_weight = log_likelihood - beta * log_ratio
         bound = log_weight.logsumexp(1) - math.log(self.config.importance_samples)
         parts = {"nll": -log_likelihood.mean((0, 1)).sum(), "kl": log_ratio.mean((0, 1)).sum()}
         total = -bound.mean(0).sum() / batch.steps
         return Loss(total, {name: part / batch.steps for name, part in parts.items()})
 
-    def _log_likelihood(self, z: Tensor, batch: Batch) -> Tensor:
-        """Log p(x_observed | z), summed over each series. (..., batch, time, latent) → (..., batch)"""
-        decoded = self.decode(z)
-        log_prob = self.likelihood.log_prob(decoded, batch.values) * self._scored(batch)
+    def _log_likelihood(self, z: Tensor, context: Tensor, batch: Batch, weights: Tensor) -> Tensor:
+        """Log p(x_observed | z), weighted and summed over each series. (..., batch, time, latent) → (..., batch)"""
+        decoded = self.decode(z, context)
+        log_prob = self.likelihood.log_prob(decoded, batch.values) * weights
         if isinstance(self.likelihood, SelectiveBernoulli):
             gaps = self.likelihood.log_prob_of_gaps(decoded, batch.values, batch.observed)
             log_prob = log_prob + gaps * batch.valid.unsqueeze(-1)
         return log_prob.sum((-2, -1))
 
-    def _scored(self, batch: Batch) -> Tensor:
-        """Which values the bound counts. A plain VAE takes missing ones for zeros, but a zero is not just any class."""
-        if not self.config.score_missing:
-            return batch.observed
-        return batch.observed | (batch.valid.unsqueeze(-1) & ~self.discrete)
+    def _weights(self, batch: Batch, seen: Batch) -> Tensor:
+        """How much each value counts in the bound.
+
+        Fully, but less if the encoder sees it. A plain VAE takes missing ones for zeros, but a zero is not just any
+        class.
+        """
+        scored = batch.observed
+        if self.config.score_missing:
+            scored = scored | (batch.valid.unsqueeze(-1) & ~self.discrete)
+        if self.config.visible_weight == 1 or not self.config.hidden_shares[1]:
+            return scored
+        return torch.where(seen.observed, self.config.visible_weight, scored.to(batch.values.dtype))
 
     @torch.no_grad()
     def meet(self, values: Tensor, observed: Tensor) -> None:
         """See the data (row, feature) before training: counts need to know how large they typically are."""
-        if not isinstance(self.likelihood, PerColumn):
-            return
-        for part, group in self.likelihood.groups():
+        for part, group, _ in parts_of(self.likelihood):
             if isinstance(part, Poisson):
                 seen = observed[:, group]
                 typical = (values[:, group] * seen).sum(0) / seen.sum(0).clamp(min=1)
@@ -286,10 +392,19 @@ class LatentModel(nn.Module):
         if not any(kind != "real" for kind in kinds):
             if config.likelihood == "gaussian":
                 return Gaussian(self.features, config.noise)
+            if config.likelihood == "student":
+                return StudentT(self.features)
             return (SelectiveBernoulli if config.missing_by_value else Bernoulli)(self.features)
-        if config.likelihood != "gaussian" or config.image_shape is not None:
-            raise ValueError("columns have kinds of their own only with a Gaussian likelihood, and not in images")
-        return likelihood_for(kinds, levels, config.noise)
+        if config.likelihood == "bernoulli" or config.image_shape is not None:
+            raise ValueError("columns have kinds of their own only where others are real numbers, and not in images")
+        return likelihood_for(kinds, levels, config.likelihood, config.noise)
+
+    def _new_encoder(self, inputs: int) -> TimeConvolution | Attention:
+        config, outputs = self.config, 3 * self.latent_dim
+        if config.encoder == "attention":
+            return Attention(inputs, width=config.encoder_filters, layers=config.encoder_layers, outputs=outputs)
+        window, widths = config.encoder_window, config.encoder_widths
+        return TimeConvolution(inputs, filters=config.encoder_filters, window=window, widths=widths, outputs=outputs)
 
     def _image_preprocessor(self, inputs: int) -> tuple[nn.Module, int]:
         shape = self.config.image_shape
@@ -307,11 +422,24 @@ class LatentModel(nn.Module):
         begin small, so that the decoder hears the latent series through their noise.
         """
         at_zero, at_one = self.prior.kernel.to_latents(self.prior.kernel(torch.tensor([0.0, 1.0]).double()).mT)
-        head = self.encoder.dense[-1]
-        assert isinstance(head, nn.Linear)
-        _, std, corr = head.bias.chunk(3)
+        _, std, corr = self.encoder.head.bias.chunk(3)
         std.fill_(math.log(math.expm1(self.FIRST_STD)))
         corr.copy_(torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2))
+        if self.trust is not None:  # what is decoded begins as the line between neighbours
+            last = self.decoder[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+
+
+def _locations(likelihood: Likelihood) -> dict[int, int]:
+    """Of each real or positive feature, which decoded number says where its values lie."""
+    return {
+        feature: outputs.start + i
+        for part, group, outputs in parts_of(likelihood)
+        if isinstance(part, Gaussian | StudentT)
+        for i, feature in enumerate(group.tolist())
+    }
 
 
 def _at_least_single(x: Tensor) -> Tensor:

@@ -11,18 +11,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpvae.kernels import Cauchy
-from gpvae.model import ModelConfig
+from gpvae.model import PLAIN, ModelConfig
 
 IMAGE_FILTERS = 32  # of the preprocessor of images: the paper gives no number, and more take longer
 
 
 def _settings(model: ModelConfig, **training: Any) -> Mapping[str, Any]:
-    always = {"batch_size": 64, "learning_rate": 1e-3, "window": 1024, "warm_up": 0.0, "validation": 0.0}
-    return MappingProxyType({"model": model, **always, **training})
+    always = {"batch_size": 64, "learning_rate": 1e-3, "anneal": False, "window": 1024, "warm_up": 0.0}
+    return MappingProxyType({"model": model, **always, "validation": 0.0, **training})
 
 
 HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]
-    ModelConfig(
+    replace(
+        PLAIN,
         latent_dim=256,
         kernel=Cauchy(2.0),
         image_shape=(1, 28, 28),
@@ -41,7 +42,8 @@ HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]
 )
 
 SPRITES = _settings(  # 8 × 12288, values in [0, 1], used as they are
-    ModelConfig(
+    replace(
+        PLAIN,
         latent_dim=256,
         kernel=Cauchy(2.0),
         image_shape=(3, 64, 64),
@@ -62,7 +64,8 @@ SPRITES = _settings(  # 8 × 12288, values in [0, 1], used as they are
 )
 
 PHYSIONET = _settings(  # 48 × 35, standardised
-    ModelConfig(
+    replace(
+        PLAIN,
         latent_dim=35,
         kernel=Cauchy(7.0),
         encoder_filters=128,

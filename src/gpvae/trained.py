@@ -32,7 +32,8 @@ from gpvae.training import (
 )
 
 ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
-EPOCHS_AT_LEAST, STEPS_AT_LEAST = 40, 3000  # of training, where the number of epochs is left to us
+# Of training, where the number of epochs is left to us: so many steps, unless the epochs become too few or too many.
+STEPS_AT_LEAST, EPOCHS_AT_LEAST, EPOCHS_AT_MOST = 3000, 40, 400
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
 
@@ -73,6 +74,7 @@ class Trained(Imputer):
     epochs: int | None = None
     batch_size: int = 16
     learning_rate: float = 1e-3
+    anneal: bool = False
     window: int = 64
     validation: float = 0.1
     patience: int | None = None
@@ -179,12 +181,14 @@ class Trained(Imputer):
             return self._new_network(schema)
 
     def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
-        epochs = self.epochs or max(EPOCHS_AT_LEAST, math.ceil(STEPS_AT_LEAST / steps_per_epoch))
+        enough = min(EPOCHS_AT_MOST, math.ceil(STEPS_AT_LEAST / steps_per_epoch))
+        epochs = self.epochs or max(EPOCHS_AT_LEAST, enough)
         return TrainingConfig(
             epochs=epochs,
             learning_rate=self.learning_rate,
+            anneal=self.anneal,
             warm_up=self._warm_up(epochs),
-            patience=self.patience or math.ceil(epochs / 5),
+            patience=self.patience or (None if self.anneal else math.ceil(epochs / 5)),
             seed=int(self.seed),
         )
 

@@ -34,6 +34,8 @@ from gpvae.files import whole_or_not_at_all
 
 Parts = dict[str, float]
 GRADIENT = "gradient"  # its length stands among the parts of a loss
+JUDGEMENTS = 100  # of held-out cells, in a run
+LAST_PACE = 0.02  # of the learning rate in the last epoch, where it falls
 Report = Callable[[int, int, Parts], None]
 
 
@@ -57,12 +59,17 @@ class TrainingError(RuntimeError):
 class TrainingConfig:
     epochs: int
     learning_rate: float = 1e-3
+    anneal: bool = False  # the learning rate falls with the epochs, along a cosine, to `LAST_PACE` of itself
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
     patience: int | None = (
         None  # epochs behind the warm-up without a better validation score before training stops; None: never
     )
     seed: int = 0
+
+    def is_judged(self, epoch: int) -> bool:
+        """The last one is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer."""
+        return (self.epochs - 1 - epoch) % -(-self.epochs // JUDGEMENTS) == 0
 
 
 @dataclass
@@ -83,9 +90,9 @@ class Progression:
     def means(self) -> Parts:
         return {name: total / self.step_in_epoch for name, total in self.sums.items()}
 
-    def count_epoch(self, score: float | None) -> bool:
-        """Close the epoch; True if it was the best so far."""
-        better = score is None or self.best_score is None or score < self.best_score
+    def count_epoch(self, score: float | None, *, judged: bool = True) -> bool:
+        """Close the epoch; True if it was the best so far, or the last of those that nobody judges."""
+        better = judged and (score is None or self.best_score is None or score < self.best_score)
         if better:
             self.best_score, self.best_epoch = score, self.epoch
         self.history.append(self.means() | ({} if score is None else {"validation": score}))
@@ -94,6 +101,13 @@ class Progression:
 
     def warmth(self, config: TrainingConfig) -> float:
         return min(1.0, (self.epoch + 1) / (config.warm_up + 1))
+
+    def pace(self, config: TrainingConfig) -> float:
+        """What the learning rate is multiplied with in this epoch."""
+        if not config.anneal or config.epochs == 1:
+            return 1.0
+        fallen = (1 + math.cos(math.pi * self.epoch / (config.epochs - 1))) / 2
+        return LAST_PACE + (1 - LAST_PACE) * fallen
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         if config.patience is None or self.best_epoch is None:
@@ -145,7 +159,8 @@ def train(
                     raise KeyboardInterrupt
             update.add_up()
             model.eval()
-            if run.count_epoch(validate() if validate else None):
+            judged = validate is None or config.is_judged(run.epoch)
+            if run.count_epoch(validate() if validate and judged else None, judged=judged):
                 best = _copy(model)
             fabric.log_dict(run.history[-1], step=run.epoch)
             for logger in fabric.loggers:
@@ -191,6 +206,10 @@ class Update:
     ):
         self.loss, self.optimizer, self.fabric = loss, optimizer, fabric
         self.config, self.run = config, run
+        self.rates = [group["lr"] for group in optimizer.param_groups]
+        for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+            if config.anneal and fabric.device.type == "cuda":
+                group["lr"] = torch.tensor(rate, device=fabric.device)  # to be changed in what is recorded
         self.learned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.generator = Generator(fabric.device)
         self.warmth = torch.zeros((), device=fabric.device)
@@ -200,6 +219,12 @@ class Update:
 
     def begin_epoch(self) -> None:
         self.warmth.fill_(self.run.warmth(self.config))
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            now = rate * self.run.pace(self.config)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(now)
+            else:
+                group["lr"] = now
         if self.run.sums:  # of an epoch that was interrupted
             self._name(list(self.run.sums))
         self.sums.copy_(torch.tensor([self.run.sums.get(name, 0.0) for name in self.names], dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Neural networks: an encoder that convolves over time, an image preprocessor, a decoder for each step."""
+"""Neural networks: encoders over time, an image preprocessor, a decoder for each step."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, max_pool1d, pad
+from torch.nn.functional import gelu, linear, max_pool1d, pad, scaled_dot_product_attention
 
 fused: Any = None
 with suppress(ImportError):  # PyTorch for CPUs comes without Triton
@@ -35,7 +35,12 @@ class TimeConvolution(nn.Module):
         self.convolution = nn.Conv1d(inputs, filters, window)
         self.dense = mlp([filters, *widths, outputs])
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer."""
+        return cast(nn.Linear, self.dense[-1])
+
+    def forward(self, x: Tensor, times: Tensor | float, valid: Tensor) -> Tensor:
         return self.dense(self._convolve(x).relu())
 
     def _convolve(self, x: Tensor) -> Tensor:
@@ -51,6 +56,80 @@ class TimeConvolution(nn.Module):
         """Whether anything observed (batch, time) lies within the window around each step. (batch, time)"""
         padded = pad(observed.float().unsqueeze(1), self.margin)
         return max_pool1d(padded, self.window, stride=1).squeeze(1) > 0
+
+
+class Attention(nn.Module):
+    """Layers in which steps look at those within reach, and of dense networks on each. (batch, time, channel)
+
+    The cost is linear in the length of a series: it is cut into blocks, and a step looks at its own block and the two
+    beside it. What matters of times is their differences, which turn queries and keys against each other (Su et al.
+    2021, "RoFormer").
+    """
+
+    HEADS = 4
+    BLOCK = 32  # steps; series of up to two blocks are looked at whole
+    SLOWEST = 1000.0  # steps, about, that the slowest of the turns takes by one radian
+
+    def __init__(self, inputs: int, *, width: int, layers: int, outputs: int):
+        super().__init__()
+        if width % (2 * self.HEADS):
+            raise ValueError(f"the width of an attentive encoder is a multiple of {2 * self.HEADS}, not {width}")
+        self.enter = nn.Linear(inputs, width)
+        self.looks = nn.ModuleList([nn.Linear(width, 3 * width) for _ in range(layers)])
+        self.hears = nn.ModuleList([nn.Linear(width, width) for _ in range(layers)])
+        self.thinks = nn.ModuleList(
+            [nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(layers)]
+        )
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2 * layers + 1)])
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor, times: Tensor | float, valid: Tensor) -> Tensor:
+        h, turns = self.enter(x), self._turns(times, x)
+        first, second, last = self.norms[:-1:2], self.norms[1::2], self.norms[-1]
+        for look, hear, think, norm, other in zip(self.looks, self.hears, self.thinks, first, second, strict=True):
+            h = h + hear(self._attend(look(norm(h)), turns, valid))
+            h = h + think(other(h))
+        return self.head(gelu(last(h)))
+
+    def sees_any(self, observed: Tensor) -> Tensor:
+        """It has something to say of every step: training, which hides values, shows it what to say of nothing."""
+        return torch.ones_like(observed)
+
+    def _turns(self, times: Tensor | float, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each step's angles. (batch or 1, 1, time, width of a head / 2)"""
+        half = self.enter.out_features // self.HEADS // 2
+        pace = self.SLOWEST ** -torch.linspace(0, 1, half, device=x.device, dtype=torch.float64)
+        if not isinstance(times, Tensor):
+            times = times * torch.arange(x.shape[1], device=x.device, dtype=torch.float64).unsqueeze(0)
+        angle = times[:, None, :, None] * pace
+        return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+
+    def _attend(self, looks: Tensor, turns: tuple[Tensor, Tensor], valid: Tensor) -> Tensor:
+        """Softmax(q · k / √e) v over the steps within reach. (batch, time, 3 width) → (batch, time, width)"""
+        time, block = looks.shape[1], self.BLOCK
+        query, key, value = looks.unflatten(-1, (3, self.HEADS, -1)).permute(2, 0, 3, 1, 4)  # (batch, head, time, e)
+        query, key = _turned(query, *turns), _turned(key, *turns)
+        if time <= 2 * block:
+            reached = valid | ~valid.any(-1, keepdim=True)  # pieces of no length, whose outcome nobody looks at
+            heard = scaled_dot_product_attention(query, key, value, attn_mask=reached[:, None, None, :])
+            return heard.transpose(1, 2).flatten(2)
+        blocks = -(-time // block)
+        behind = blocks * block - time
+        query = pad(query, (0, 0, 0, behind)).unflatten(2, (blocks, block)).movedim(2, 1)
+        key, value = (
+            pad(each, (0, 0, block, behind + block)).unfold(2, 3 * block, block).movedim(2, 1).mT
+            for each in (key, value)
+        )
+        reached = pad(valid, (block, behind + block)).unfold(1, 3 * block, block)
+        reached = reached | ~reached.any(-1, keepdim=True)  # likewise blocks of padding alone
+        heard = scaled_dot_product_attention(query, key, value, attn_mask=reached[:, :, None, None, :])
+        return heard.movedim(2, 3).flatten(1, 2).flatten(2)[:, :time]
+
+
+def _turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Its first and second half as the coordinates of points in the plane, each turned by its angle."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
 
 
 class ImagePreprocessor(nn.Module):

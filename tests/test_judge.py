@@ -1,0 +1,227 @@
+"""Held-out cells as judges: the score by hand, and intervals that hold as many cells as they say."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import optimize, stats
+from torch import Generator, Tensor, nn
+
+from gpvae.batches import Batch, Piece, Rows
+from gpvae.distributions import Gaussian, StudentT, parts_of
+from gpvae.judge import Judge
+from gpvae.model import LatentModel, ModelConfig
+from gpvae.trained import Exam
+from gpvae.training import step_generator
+
+LENGTH = 10
+SMALL = replace(ModelConfig(), latent_dim=2, encoder_filters=8, encoder_layers=1, decoder_widths=())
+Array = NDArray[np.float64]
+
+
+def model_of(kinds: Sequence[str], config: ModelConfig = SMALL) -> LatentModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LatentModel(config, len(kinds), kinds, [0] * len(kinds)).eval().requires_grad_(False)
+        last_of(model).reset_parameters()  # it begins with zeros
+        return model
+
+
+def last_of(model: LatentModel) -> nn.Linear:
+    """The decoder's last layer, which is its only one."""
+    (layer,) = model.decoder
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+def rows(values: Tensor, observed: Tensor) -> Rows:
+    """On an even grid, with the empty row behind them."""
+    empty = torch.zeros(1, values.shape[1])
+    return Rows(
+        values=torch.cat([values * observed, empty]).float(),
+        observed=torch.cat([observed, empty.bool()]),
+        times=torch.arange(len(values), dtype=torch.float64) % LENGTH,
+        spacing=1.0,
+    )
+
+
+def exam_of(values: Tensor, held: Tensor, seen: Tensor | None = None) -> Exam:
+    """Series of `LENGTH` steps, of which these cells are held out, and these (or none) may be seen."""
+    pieces = [Piece(start, LENGTH) for start in range(0, len(values), LENGTH)]
+    seen = torch.zeros_like(held) if seen is None else seen
+    return Exam(rows=rows(values, seen & ~held), answers=rows(values, held), pieces=pieces, seed=7)
+
+
+def predictions_by_hand(model: LatentModel, exam: Exam, series_at_once: int) -> Tensor:
+    """What four draws of the latent series are decoded to. (draw, row, output)"""
+    decoded = []
+    for first in range(0, len(exam.pieces), series_at_once):
+        pieces = exam.pieces[first : first + series_at_once]
+        index = torch.stack([torch.arange(piece.start, piece.start + LENGTH) for piece in pieces])
+        lengths = torch.full((len(pieces),), LENGTH)
+        chain, context = model.encode(Batch(exam.rows.values[index], exam.rows.observed[index], 1.0, lengths))
+        noise = torch.randn(4, *chain.mean.shape, generator=step_generator(7, first, torch.device("cpu")))
+        decoded.append(model.decode(chain.mean + chain.std * noise, context).flatten(1, 2))
+    return torch.cat(decoded, dim=1)
+
+
+def least_surprise(error: Array, family: stats.rv_continuous) -> float:
+    """Of all scales of a distribution, by trying."""
+    best = optimize.minimize_scalar(
+        lambda log_scale: -family.logpdf(error, 0, math.exp(log_scale)).mean(), bounds=(-8, 8), method="bounded"
+    )
+    return float(best.fun)
+
+
+@pytest.mark.parametrize("noise", [None, 0.7])
+def test_score_equals_one_by_hand(noise: float | None) -> None:
+    """Learned noise: the least surprise that any scale gives. Fixed noise, and counts: that of the mixture of draws."""
+    config = SMALL if noise is None else replace(SMALL, likelihood="gaussian", noise=noise)
+    model = model_of(["real", "positive", "count", "real"], config)
+    generator = Generator().manual_seed(1)
+    values = torch.randn(50, 4, generator=generator) * torch.tensor([1.0, 0.1, 2.0, 30.0])
+    values[:, 2] = values[:, 2].abs().round()
+    held = torch.rand(50, 4, generator=generator) < 0.3
+    held[:, 3] = False  # a column that nothing is asked of
+    exam = exam_of(values, held, torch.rand(50, 4, generator=generator) < 0.7)
+    decoded = predictions_by_hand(model, exam, series_at_once=2)
+    mean = model.likelihood.mean(decoded).mean(0)
+    density = (model.likelihood.log_prob(decoded, values).double().exp().mean(0)).log()
+    total = -float(density[:, 2][held[:, 2]].sum())
+    for j, family in [(0, stats.laplace), (1, stats.norm)]:
+        error = (values - mean)[:, j][held[:, j]].double().numpy()
+        given = -float(density[:, j][held[:, j]].sum())
+        total += given if noise is not None else len(error) * least_surprise(error, family)
+    score = Judge(model, exam, steps_at_once=4 * 2 * LENGTH + 3).score()
+    assert score == pytest.approx(total / int(held.sum()), rel=1e-5)
+
+
+def test_score_asks_for_locations_not_for_scales() -> None:
+    """Scales that training got wrong are no reason to stop; locations that it got wrong are."""
+    model = model_of(["real", "real"])
+    values = torch.randn(40, 2, generator=Generator().manual_seed(1))
+    exam = exam_of(values, torch.rand(40, 2, generator=Generator().manual_seed(2)) < 0.5)
+    before = Judge(model, exam, 1000).score()
+    layer = last_of(model)
+    layer.bias[2:] += 5
+    assert Judge(model, exam, 1000).score() == before
+    layer.bias[:2] += 5
+    assert Judge(model, exam, 1000).score() > before + 1
+
+
+def test_errors_of_nothing_have_a_score_that_is_finite() -> None:
+    model = model_of(["real"])
+    layer = last_of(model)
+    layer.weight.zero_()
+    layer.bias.zero_()
+    assert math.isfinite(Judge(model, exam_of(torch.zeros(20, 1), torch.ones(20, 1).bool()), 1000).score())
+
+
+SPREAD, FREEDOM, SCALES = 0.4, [2.3, 12.0], [0.3, 1.5]
+
+
+def wrong_by(factor: float) -> LatentModel:
+    """Two columns, x = SPREAD · z + scale · t with z standard normal; decoded scales are wrong by the factor."""
+    model = model_of(["real", "real"])
+    likelihood = model.likelihood
+    assert isinstance(likelihood, StudentT)
+    likelihood.raw_freedom.copy_((torch.tensor(FREEDOM) - 2.1).expm1().log())
+    _, raw_std, _ = model.encoder.head.bias.chunk(3)
+    model.encoder.head.weight.zero_()
+    model.encoder.head.bias.zero_()
+    raw_std.fill_(math.log(math.expm1(1 - model.STD_FLOOR)))
+    layer = last_of(model)
+    layer.weight.zero_()
+    layer.weight[:2, 0] = SPREAD
+    layer.bias[:2] = 0
+    layer.bias[2:] = 0.5 + (factor * torch.tensor(SCALES) - likelihood.FLOOR).expm1().log()
+    return model
+
+
+def truth(count: int, seed: int) -> Tensor:
+    """Values as they really are."""
+    rng = np.random.default_rng(seed)
+    shape = (count, 2)
+    return torch.from_numpy(SPREAD * rng.normal(size=shape) + np.array(SCALES) * rng.standard_t(FREEDOM, size=shape))
+
+
+def share_inside(model: LatentModel, values: Tensor) -> Array:
+    """Of the values of each column between the quantiles .05 and .95 of what the model predicts, z integrated out."""
+    likelihood = model.likelihood
+    assert isinstance(likelihood, StudentT)
+    layer = last_of(model)
+    points, weights = np.polynomial.hermite_e.hermegauss(20)
+    scale = likelihood.scale(layer.bias).numpy()
+    z = SPREAD * points[:, None, None]
+    below = stats.t(likelihood.freedom.numpy()).cdf((values.numpy() - z) / scale)
+    below = np.tensordot(weights / weights.sum(), below, axes=1)
+    return ((below > 0.05) & (below < 0.95)).mean(0)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_intervals_hold_as_many_cells_as_they_say(factor: float) -> None:
+    """Those that they were set by, and others too, whatever the scales were before; within the noise of a few draws."""
+    model, values = wrong_by(factor), truth(1500, seed=3)
+    before = share_inside(model, truth(5000, seed=1))
+    if factor == 1:
+        assert before == pytest.approx([0.9, 0.9], abs=0.01)
+    else:
+        assert (np.sign(before - 0.9) == np.sign(factor - 1)).all()
+        assert (np.abs(before - 0.9) > 0.03).all()
+    Judge(model, exam_of(values, torch.ones(1500, 2).bool()), 8 * 4 * 400).set_noise()
+    assert share_inside(model, values) == pytest.approx([0.9, 0.9], abs=0.012)
+    assert share_inside(model, truth(5000, seed=1)) == pytest.approx([0.9, 0.9], abs=0.025)
+    assert isinstance(model.likelihood, StudentT)
+    assert model.likelihood.stretch.tolist() == pytest.approx([1 / factor] * 2, rel=0.25)
+
+
+def test_noise_that_is_set_again_stays() -> None:
+    model = wrong_by(0.5)
+    judge = Judge(model, exam_of(truth(1500, seed=3), torch.ones(1500, 2).bool()), 10**5)
+    assert isinstance(model.likelihood, StudentT)
+    judge.set_noise()
+    once = model.likelihood.stretch.clone()
+    judge.set_noise()
+    torch.testing.assert_close(model.likelihood.stretch, once, rtol=0.03, atol=0)
+
+
+def test_few_cells_move_the_scale_little_and_none_not_at_all() -> None:
+    """However wrong it seems by them."""
+    model, values = wrong_by(1.0), torch.full((40, 2), 1e3)
+    held = torch.zeros(40, 2).bool()
+    held[[3, 25], 1] = True
+    Judge(model, exam_of(values, held), 1000).set_noise()
+    assert isinstance(model.likelihood, StudentT)
+    untouched, moved = model.likelihood.stretch.tolist()
+    assert untouched == 1
+    assert 1.05 < moved < 1.3
+    held[:, 1] = True
+    Judge(model, exam_of(values, held), 1000).set_noise()
+    assert model.likelihood.stretch[1] > 2 * moved
+
+
+def test_noise_beside_other_kinds_of_columns() -> None:
+    """Each column has the noise that its own cells call for; counts have none."""
+    model = model_of(["count", "real", "positive", "real"])
+    generator = Generator().manual_seed(1)
+    values = torch.randn(1500, 4, generator=generator) * torch.tensor([1.0, 0.01, 20.0, 20.0])
+    values[:, 0] = values[:, 0].abs().round()
+    Judge(model, exam_of(values, torch.ones(1500, 4).bool()), 10**5).set_noise()
+    by_kind = {type(part): part for part, _, _ in parts_of(model.likelihood)}
+    student, gaussian = by_kind[StudentT], by_kind[Gaussian]
+    assert isinstance(student, StudentT)
+    assert isinstance(gaussian, Gaussian)
+    assert student.stretch[0] < 0.5
+    assert student.stretch[1] > 5
+    assert float(gaussian.noise) == pytest.approx(20, rel=0.1)
+
+
+def test_noise_that_was_asked_for_is_left_alone() -> None:
+    model = model_of(["real", "real"], replace(SMALL, likelihood="gaussian", noise=0.7))
+    Judge(model, exam_of(truth(100, seed=0), torch.ones(100, 2).bool()), 1000).set_noise()
+    assert isinstance(model.likelihood, Gaussian)
+    assert model.likelihood.noise.tolist() == pytest.approx([0.7, 0.7])
