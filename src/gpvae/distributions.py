@@ -138,6 +138,10 @@ class Gaussian(_Elementwise):
         """Standard deviations. (feature,)"""
         return self.FLOOR + softplus(self.raw)
 
+    def scale(self, decoded: Tensor) -> Tensor:
+        """Of each value."""
+        return self.noise.expand_as(decoded)
+
     @torch.no_grad()
     def set_noise(self, noise: Tensor) -> None:
         above = (noise - self.FLOOR).clamp(min=1e-4)

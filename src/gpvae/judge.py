@@ -58,34 +58,26 @@ class Judge:
     @torch.no_grad()
     def set_noise(self) -> None:
         """Make the interval hold as many held-out cells of each feature as it says."""
-        found = [(decoded, values, asked) for decoded, values, asked in self._predictions(8 * self.SAMPLES)]
-        for part, group, outputs in parts_of(self.model.likelihood):
-            for i, feature in enumerate(group.tolist()):
-                if not isinstance(part, StudentT) and not (isinstance(part, Gaussian) and self._noise_is_learned):
-                    break
-                cells = self._cells_of(part, i, feature, outputs, found)
+        parts = self._parts_with_learned_noise()
+        found = {feature: list[tuple[Tensor, Tensor, Tensor]]() for _, group, _ in parts for feature in group.tolist()}
+        for decoded, values, asked in self._predictions(8 * self.SAMPLES):
+            for part, group, outputs in parts:
+                means, scales = part.mean(decoded[..., outputs]), part.scale(decoded[..., outputs])
+                for i, j in enumerate(group.tolist()):
+                    cells = asked[:, j]
+                    found[j].append((values[cells, j].cpu(), means[:, cells, i].cpu(), scales[:, cells, i].cpu()))
+        for part, group, _ in parts:
+            for i, j in enumerate(group.tolist()):
+                value, means, scales = (
+                    torch.cat(each, dim=-1).double().numpy() for each in zip(*found[j], strict=True)
+                )
+                some = slice(None, None, max(1, len(value) // self.MOST_CELLS))
                 if isinstance(part, StudentT):
-                    part.stretch[i] *= self._stretch(*cells, float(part.freedom[i]))
+                    part.stretch[i] *= self._stretch(
+                        value[some], means[:, some], scales[:, some], float(part.freedom[i])
+                    )
                 else:
-                    self._set_deviation(part, i, *cells[:2])
-
-    def _cells_of(
-        self,
-        part: Gaussian | StudentT,
-        place: int,
-        feature: int,
-        outputs: slice,
-        found: list[tuple[Tensor, Tensor, Tensor]],
-    ) -> tuple[Floats, Floats, Floats]:
-        """Of some of the feature's held-out cells: value, decoded locations and scales. (cell,), 2 × (sample, cell)"""
-        values = torch.cat([values[asked[:, feature], feature] for _, values, asked in found])
-        decoded = torch.cat([d[:, asked[:, feature], outputs] for d, _, asked in found], dim=1)
-        some = slice(None, None, max(1, len(values) // self.MOST_CELLS))
-        decoded, values = decoded[:, some], values[some]
-        scale = part.scale(decoded) if isinstance(part, StudentT) else part.noise.expand(*decoded.shape)
-        mean, scale = part.mean(decoded)[..., place], scale[..., place]
-        value, mean, scale = (x.cpu().numpy().astype(np.float64) for x in (values, mean, scale))
-        return value, mean, scale
+                    self._set_deviation(part, i, value, means)
 
     def _set_deviation(self, part: Gaussian, place: int, value: Floats, means: Floats) -> None:
         """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
@@ -117,17 +109,17 @@ class Judge:
             low, high = (middle, high) if covered < self.LEVEL else (low, middle)
         return math.exp((low + high) / 2 * len(value) / (self.PRIOR_CELLS + len(value)))
 
-    @property
-    def _noise_is_learned(self) -> bool:
-        return self.model.config.noise is None
+    def _parts_with_learned_noise(self) -> list[tuple[Gaussian | StudentT, Tensor, slice]]:
+        return [
+            (part, group, outputs)
+            for part, group, outputs in parts_of(self.model.likelihood)
+            if isinstance(part, StudentT) or (isinstance(part, Gaussian) and self.model.config.noise is None)
+        ]
 
     def _suited(self) -> dict[int, type]:
         """Features that are judged with the noise that suits them, and the likelihood that they have."""
         return {
-            feature: type(part)
-            for part, group, _ in parts_of(self.model.likelihood)
-            if isinstance(part, StudentT) or (isinstance(part, Gaussian) and self._noise_is_learned)
-            for feature in group.tolist()
+            feature: type(part) for part, group, _ in self._parts_with_learned_noise() for feature in group.tolist()
         }
 
     def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
