@@ -185,3 +185,12 @@ def test_surroundings_are_as_precise_as_the_values() -> None:
     for wide, narrow in zip(double, single, strict=True):
         assert narrow.dtype == torch.float32
         torch.testing.assert_close(narrow.double(), wide, rtol=1e-5, atol=1e-6)
+
+
+def test_the_line_between_neighbours_that_are_very_close() -> None:
+    values = torch.tensor([[[1.0], [0.0], [3.0]]])
+    times = torch.tensor([[0.0, 1e-9, 4e-9]], dtype=torch.float64)
+    around = Surroundings.of(values, values > 0, times)
+    torch.testing.assert_close(around.between[0, 1], torch.tensor([1.5]))
+    same = Surroundings.of(values, values > 0, torch.zeros_like(times))
+    assert 1.0 <= float(same.between[0, 1]) <= 3.0

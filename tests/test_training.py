@@ -356,6 +356,7 @@ def test_a_run_is_judged_at_its_end_and_not_too_often(epochs: int) -> None:
     assert judged[-1] == epochs - 1
     assert len({later - earlier for earlier, later in pairwise(judged)}) <= 1
     assert min(epochs, 50) <= len(judged) <= 100
+    assert all(TrainingConfig(epochs=epochs, patience=9).is_judged(epoch) for epoch in range(epochs))
 
 
 def test_only_epochs_that_are_judged_can_be_the_best() -> None:

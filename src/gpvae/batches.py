@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gpvae.panel import Bools, Floats, Panel
 
@@ -238,18 +239,17 @@ class Surroundings(NamedTuple):
     @classmethod
     def of(cls, values: Tensor, observed: Tensor, times: Tensor | float) -> "Surroundings":
         step = torch.arange(values.shape[1], device=values.device).unsqueeze(-1)
-        first, last = step.new_tensor(-1), step.new_tensor(len(step))
-        at_or_before = torch.where(observed, step, first).cummax(1).values
-        at_or_after = torch.where(observed, step, last).flip(1).cummin(1).values.flip(1)
-        place_before = torch.cat([first.expand_as(at_or_before[:, :1]), at_or_before[:, :-1]], dim=1)
-        place_after = torch.cat([at_or_after[:, 1:], last.expand_as(at_or_after[:, :1])], dim=1)
+        at_or_before = torch.where(observed, step, -1).cummax(1).values
+        at_or_after = torch.where(observed, step, len(step)).flip(1).cummin(1).values.flip(1)
+        place_before = pad(at_or_before[:, :-1], (0, 0, 1, 0), value=-1)
+        place_after = pad(at_or_after[:, 1:], (0, 0, 0, 1), value=len(step))
         has_before, has_after = place_before >= 0, place_after < len(step)
         place_before, place_after = place_before.clamp(min=0), place_after.clamp(max=len(step) - 1)
         before, after = values.gather(1, place_before) * has_before, values.gather(1, place_after) * has_after
         since, until = (_distance(place, step, times, values.dtype) for place in (place_before, place_after))
-        weight_before = torch.where(has_after, until, 1.0) * has_before
-        weight_after = torch.where(has_before, since, 1.0) * has_after
-        between = (weight_before * before + weight_after * after) / (weight_before + weight_after).clamp(min=1e-6)
+        both = since + until  # of two neighbours, each weighs as much as the other is far
+        share = torch.where(has_before & has_after, until / torch.where(both > 0, both, 1.0), 1.0 * has_before)
+        between = share * before + torch.where(has_after, 1 - share, 0.0) * after
         return cls(between, before, after, has_before * (1 + since).rsqrt(), has_after * (1 + until).rsqrt())
 
 

@@ -27,6 +27,7 @@ class Judge:
     SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
     LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
     PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
+    STRETCHES = -math.log(4), math.log(8)  # from and to which scales may be stretched, as logarithms
     MOST_CELLS = 2000  # of a feature that are asked for its scale
 
     @torch.no_grad()
@@ -101,7 +102,7 @@ class Judge:
         """
         if not len(value):
             return 1.0
-        margin, low, high = (1 - self.LEVEL) / 2, -2.0, 2.0  # of the logarithm
+        margin, (low, high) = (1 - self.LEVEL) / 2, self.STRETCHES
         for _ in range(12):
             middle = (low + high) / 2
             below = stdtr(freedom, (value - locations) / (math.exp(middle) * scales)).mean(0)

@@ -12,8 +12,8 @@ from gpvae.trained import Trained
 SIMPLE: dict[str, Callable[..., Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
 TRAINED: dict[str, Callable[..., Imputer]] = {
     "gp": GP,
-    "vae": lambda **settings: GPVAE(VAE, **settings),
-    "hi-vae": lambda **settings: GPVAE(HI_VAE, **settings),
+    "vae": lambda **settings: GPVAE(VAE, **{"anneal": False, **settings}),
+    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{"anneal": False, **settings}),
     "grui-gan": GRUIGAN,
     "brits": BRITS,
     "gp-vae": GPVAE,

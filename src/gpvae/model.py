@@ -92,9 +92,14 @@ class ModelConfig:
                 raise ValueError(f"there is no {getattr(self, name)!r} {name}, only {', '.join(get_args(choices))}")
         if self.missing_by_value and (self.likelihood != "bernoulli" or self.score_missing):
             raise ValueError("missing_by_value goes with a Bernoulli likelihood, and not with score_missing")
+        if not isinstance(self.hide, float | int) and len(self.hide) != 2:
+            raise ValueError(f"hide is a share, or the two that it lies between, not {self.hide}")
         lowest, highest = self.hidden_shares
         if not 0 <= lowest <= highest <= 1 or not 0 <= self.hide_runs <= 1 or not 0 <= self.visible_weight <= 1:
             raise ValueError(f"hide, hide_runs and visible_weight are shares, between 0 and 1, not {self}")
+        if self.encoder == "attention" and self.encoder_filters % Attention.MULTIPLE:
+            multiple, found = Attention.MULTIPLE, self.encoder_filters
+            raise ValueError(f"encoder_filters must be a multiple of {multiple} for attention, not {found}")
         if self.likelihood == "student" and self.noise is not None:
             raise ValueError("noise is the deviation of a Gaussian; a Student likelihood has scales of its own")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
@@ -102,7 +107,8 @@ class ModelConfig:
 
     @property
     def hidden_shares(self) -> tuple[float, float]:
-        return self.hide if isinstance(self.hide, tuple) else (self.hide, self.hide)
+        lowest, highest = (self.hide, self.hide) if isinstance(self.hide, float | int) else self.hide
+        return lowest, highest
 
     def sized_for(self, features: int) -> "ModelConfig":
         """The same with every size decided."""
@@ -290,7 +296,8 @@ class LatentModel(nn.Module):
     def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
         """What the encoder may see: all but single values, or all but one run of steps in each column.
 
-        The runs begin and end anywhere, and in half of those series are the same for all columns. (batch, time,
+        The runs begin and end anywhere, also before the series and behind it: nearly a third hide its first steps, as
+        many its last, and a few all of it. In half of those series they are the same for all columns. (batch, time,
         feature)
         """
         batch, time = shape
@@ -303,10 +310,8 @@ class LatentModel(nn.Module):
         single = uniform(batch, time, self.features) < share
         if not self.config.hide_runs:
             return ~single
-        step, ends = (
-            torch.arange(time, device=generator.device).view(1, -1, 1),
-            time * uniform(2, batch, 1, self.features),
-        )
+        step = torch.arange(time, device=generator.device).view(1, -1, 1)
+        ends = time * (1.5 * uniform(2, batch, 1, self.features) - 0.25)
         ends = torch.where(uniform(batch, 1, 1) < 0.5, ends, ends[..., :1])
         runs = (step >= ends.amin(0)) & (step < ends.amax(0))
         return ~torch.where(uniform(batch, 1, 1) < self.config.hide_runs, runs, single)

@@ -181,7 +181,9 @@ class Trained(Imputer):
             return self._new_network(schema)
 
     def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
-        enough = min(EPOCHS_AT_MOST, math.ceil(STEPS_AT_LEAST / steps_per_epoch))
+        enough = math.ceil(STEPS_AT_LEAST / steps_per_epoch)
+        if self.anneal:  # patience does not end it
+            enough = min(EPOCHS_AT_MOST, enough)
         epochs = self.epochs or max(EPOCHS_AT_LEAST, enough)
         return TrainingConfig(
             epochs=epochs,

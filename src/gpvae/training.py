@@ -68,8 +68,11 @@ class TrainingConfig:
     seed: int = 0
 
     def is_judged(self, epoch: int) -> bool:
-        """The last one is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer."""
-        return (self.epochs - 1 - epoch) % -(-self.epochs // JUDGEMENTS) == 0
+        """The last one is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer.
+
+        All are where patience counts them.
+        """
+        return self.patience is not None or (self.epochs - 1 - epoch) % -(-self.epochs // JUDGEMENTS) == 0
 
 
 @dataclass

@@ -67,13 +67,14 @@ class Attention(nn.Module):
     """
 
     HEADS = 4
+    MULTIPLE = 2 * HEADS  # the width is one: of each head there are pairs of numbers
     BLOCK = 32  # steps; series of up to two blocks are looked at whole
     SLOWEST = 1000.0  # steps, about, that the slowest of the turns takes by one radian
 
     def __init__(self, inputs: int, *, width: int, layers: int, outputs: int):
         super().__init__()
-        if width % (2 * self.HEADS):
-            raise ValueError(f"the width of an attentive encoder is a multiple of {2 * self.HEADS}, not {width}")
+        if width % self.MULTIPLE:
+            raise ValueError(f"the width of an attentive encoder is a multiple of {self.MULTIPLE}, not {width}")
         self.enter = nn.Linear(inputs, width)
         self.looks = nn.ModuleList([nn.Linear(width, 3 * width) for _ in range(layers)])
         self.hears = nn.ModuleList([nn.Linear(width, width) for _ in range(layers)])
