@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gpvae import BRITS, GP, GPVAE, GRUIGAN, HI_VAE, VAE, ModelConfig, Panel
 from gpvae.judge import Judge
 from gpvae.kernels import Cauchy
+from gpvae.model import PLAIN
 from gpvae.trained import Trained
 from gpvae.training import RecordedUpdate
 
@@ -24,11 +25,13 @@ TRAINED_ON = {
     "learned kernel": {"learn_kernel": True},
     "importance": {"importance_samples": 3},
     "many neighbours": {"neighbours": 29},
+    "the paper's": {name: getattr(PLAIN, name) for name in ("encoder", "likelihood", "see_surroundings", "hide")},
 }
 
 
 def small(**settings: Any) -> ModelConfig:
-    return ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,), **settings)
+    sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
+    return ModelConfig(**sizes, **settings)
 
 
 @pytest.mark.parametrize("settings", TRAINED_ON.values(), ids=TRAINED_ON)
@@ -131,5 +134,20 @@ def test_the_other_methods_too(waves: Array, make: Callable[[], Trained], grid: 
         histories.append(fitted.history_)
         filled = fitted.impute(panel, samples=20)
         assert all(np.isfinite(each).all() for each in filled.mean)
+    for replayed, launched in zip(*histories, strict=True):
+        assert replayed == pytest.approx(launched, rel=2e-2 if precision == "bf16-mixed" else 1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_series_of_several_blocks(waves: Array, precision: str) -> None:
+    """Longer than what attention looks at whole, and of two lengths, so that some blocks are padding."""
+    long = [np.tile(series, (7, 1))[:n] for series, n in zip(waves, [200, 90] * 6, strict=True)]
+    histories = []
+    for warm_ups in (RecordedUpdate.WARM_UPS, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RecordedUpdate, "WARM_UPS", warm_ups)
+            fitted = GPVAE(small(), window=256, precision=precision, **BRIEF).fit(long)
+        histories.append(fitted.history_)
+        assert all(np.isfinite(each).all() for each in fitted.impute(long, samples=20).mean)
     for replayed, launched in zip(*histories, strict=True):
         assert replayed == pytest.approx(launched, rel=2e-2 if precision == "bf16-mixed" else 1e-3, abs=1e-5)
