@@ -611,6 +611,15 @@ def test_runs_that_are_hidden() -> None:
     assert float(hidden.all(1).float().mean()) == pytest.approx(2 / 36, abs=0.03)  # one before, one behind
 
 
+def test_one_share_takes_one_random_number_a_value() -> None:
+    """As it did before shares were drawn: what is on record can be repeated."""
+    model, generator = model_of(replace(SMALL, hide=0.3)), seeded()
+    given = model.ingredients(1.0, (4, 9), seeded())
+    torch.randn((1, 4, 9, 3), generator=generator)
+    assert given.shown is not None
+    assert torch.equal(given.shown, torch.rand((4, 9, 2), generator=generator) >= 0.3)
+
+
 def test_share_of_the_series_with_runs() -> None:
     """Of the others single values are hidden: all of them here, so that they can be told apart."""
     for share in (0.25, 0.75):

@@ -296,9 +296,9 @@ class LatentModel(nn.Module):
     def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
         """What the encoder may see: all but single values, or all but one run of steps in each column.
 
-        The runs begin and end anywhere, also before the series and behind it: nearly a third hide its first steps, as
-        many its last, and a few all of it. In half of those series they are the same for all columns. (batch, time,
-        feature)
+        The runs begin and end anywhere, also before the series and behind it: more than a quarter hide its first
+        steps, as many its last, and a few all of it. In half of those series they are the same for all columns.
+        (batch, time, feature)
         """
         batch, time = shape
 
@@ -306,7 +306,7 @@ class LatentModel(nn.Module):
             return torch.rand(size, generator=generator, device=generator.device)
 
         lowest, highest = self.config.hidden_shares
-        share = lowest + (highest - lowest) * uniform(batch, 1, 1)
+        share = lowest if lowest == highest else lowest + (highest - lowest) * uniform(batch, 1, 1)
         single = uniform(batch, time, self.features) < share
         if not self.config.hide_runs:
             return ~single
