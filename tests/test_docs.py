@@ -24,6 +24,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and defaults that train for an instant."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpvae.trained, "STEPS_AT_LEAST", 1)
+    monkeypatch.setattr(gpvae.trained, "STEPS_ANNEALED", 1)
     monkeypatch.setattr(gpvae.trained, "EPOCHS_AT_LEAST", 1)
     return tmp_path
 

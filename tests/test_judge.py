@@ -138,7 +138,7 @@ def wrong_by(factor: float) -> LatentModel:
     layer.weight.zero_()
     layer.weight[:2, 0] = SPREAD
     layer.bias[:2] = 0
-    layer.bias[2:] = 0.5 + (factor * torch.tensor(SCALES) - likelihood.FLOOR).expm1().log()
+    layer.bias[2:] = 0.7 + (factor * torch.tensor(SCALES) - likelihood.FLOOR).log()
     return model
 
 

@@ -19,7 +19,11 @@ Mechanism = Callable[..., Bools]
 IMAGE = {"image_shape": (2, 3)}
 SHORT = {"length": (2, 5)}
 CASES: list[Any] = [
-    *(pytest.param(partial(MECHANISMS[name], **IMAGE if name == "spatial" else {}), id=name) for name in MECHANISMS),
+    *(
+        pytest.param(partial(MECHANISMS[name], **IMAGE if name == "spatial" else {}), id=name)
+        for name in MECHANISMS
+        if name != "like-own"
+    ),
     pytest.param(partial(missingness.blocks, **SHORT), id="short blocks"),
     pytest.param(partial(missingness.blocks, **SHORT, all_columns=True), id="outages"),
     pytest.param(partial(missingness.not_at_random, ratio=0.5, threshold=10.0), id="low values"),
@@ -487,3 +491,46 @@ def test_large_panels_are_drawn_in_parts(name: str, monkeypatch: pytest.MonkeyPa
     cells = MECHANISMS[name](panel, 0.4, 0, **image)
     assert deviation(panel, cells, 0.4) < 4
     assert len(np.unique(cells.reshape(300, -1), axis=0)) == 300
+
+
+def lengths_of_runs(cells: Bools) -> list[int]:
+    edges = np.diff(cells.astype(int), prepend=0, append=0)
+    return sorted((np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)).tolist())
+
+
+def with_outages(rows: int = 4000) -> Panel:
+    """Single values of the first column are missing, runs of 30 in the second and third together, the last is whole."""
+    values = np.random.default_rng(0).normal(size=(rows, 4))
+    values[5::40, 0] = np.nan
+    for first in range(100, rows - 100, 500):
+        values[first : first + 30, 1:3] = np.nan
+    return Panel.of(values)
+
+
+def test_gaps_like_its_own() -> None:
+    panel = with_outages()
+    cells = missingness.like_own(panel, 0.03, 7)
+    assert not (cells & ~panel.observed).any()
+    assert cells.sum() == pytest.approx(0.03 * panel.observed.sum(), rel=0.1)
+    assert set(lengths_of_runs(cells[:, 0])) <= {1, 2}  # two moves may meet
+    assert not cells[:, 3].any()
+    together = cells[:, 1] & cells[:, 2]
+    assert together.sum() == cells[:, 1].sum() == cells[:, 2].sum() > 100
+    assert np.mean(np.array(lengths_of_runs(together)) >= 25) > 0.6  # fewer where they meet a gap that is there
+    assert (cells == missingness.like_own(panel, 0.03, 7)).all()
+    assert (cells != missingness.like_own(panel, 0.03, 8)).any()
+
+
+def test_a_gap_that_would_take_most_of_a_column_is_not_imitated() -> None:
+    """Of a column that begins halfway, moved gaps would leave nothing to learn from."""
+    values = np.random.default_rng(0).normal(size=(1000, 2))
+    values[:500, 0] = np.nan
+    values[::25, 1] = np.nan
+    cells = missingness.like_own(Panel.of(values), 0.05, 0)
+    assert not cells[:, 0].any()
+    assert cells[:, 1].any()
+
+
+def test_without_gaps_there_is_nothing_to_imitate() -> None:
+    with pytest.raises(DataError, match="no gaps that could be imitated"):
+        missingness.like_own(even(20, 5, 2), 0.1, 0)

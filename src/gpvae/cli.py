@@ -61,6 +61,7 @@ class Gaps(StrEnum):
     temporal_negative = "temporal-"
     not_at_random = "not-at-random"
     blocks = "blocks"
+    like_own = "like-own"
 
 
 class Preset(StrEnum):
@@ -231,7 +232,8 @@ def evaluate(
         Gaps,
         typer.Option(
             help="Which cells to hide: any (random); neighbouring steps together (temporal+) or apart (temporal-); "
-            "large values twice as often as small (not-at-random); runs of 5 to 20 steps (blocks)."
+            "large values twice as often as small (not-at-random); runs of 5 to 20 steps (blocks); gaps like those "
+            "that the table has (like-own)."
         ),
     ] = Gaps.random,
     id: Id = None,

@@ -170,7 +170,7 @@ class StudentT(nn.Module):
     held-out cells may set it (see `judge`).
     """
 
-    FLOOR = 0.01
+    FLOOR, HIGHEST = 0.01, 3.0  # of the scale; of its logarithm
     FEWEST = 2.1  # degrees of freedom: with more than two there is a variance
     stretch: Tensor
 
@@ -189,8 +189,9 @@ class StudentT(nn.Module):
         return values * observed
 
     def scale(self, decoded: Tensor) -> Tensor:
-        """Where the network says 0 it is about a half."""
-        return self.stretch * (self.FLOOR + softplus(decoded.chunk(2, dim=-1)[1] - 0.5))
+        """Where the network says 0 it is about a half; one more makes it e times as large."""
+        raw = decoded.chunk(2, dim=-1)[1]
+        return self.stretch * (self.FLOOR + (raw - 0.7).clamp(max=self.HIGHEST).exp())
 
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor:
         nu, scale = self.freedom, self.scale(decoded)

@@ -23,7 +23,7 @@ from gpvae.scaling import CLASSES, DISCRETE
 from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Filled(NamedTuple):

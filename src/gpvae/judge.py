@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from gpvae.distributions import Gaussian, StudentT, parts_of
 from gpvae.linalg import LOG_2PI
-from gpvae.model import LatentModel
+from gpvae.model import KNOTS, LatentModel, near_knots
 from gpvae.panel import Floats
 from gpvae.trained import Exam
 
@@ -27,8 +28,11 @@ class Judge:
     SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
     LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
     PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
+    PRIOR_SPREAD = 100  # and how many of those at one distance from what is visible, how it spreads there
     STRETCHES = -math.log(4), math.log(8)  # from and to which scales may be stretched, as logarithms
     MOST_CELLS = 2000  # of a feature that are asked for its scale
+    TURNS = 4  # in which cells are asked for the noise that suits them
+    ROUNDS = 10  # of finding each of the stretches, given the others
 
     @torch.no_grad()
     def score(self) -> float:
@@ -41,7 +45,7 @@ class Judge:
         total, cells = 0.0, 0
         errors = {j: list[Tensor]() for j in range(self.model.features)}
         suited = self._suited()
-        for decoded, values, asked in self._predictions(self.SAMPLES):
+        for decoded, values, asked, _ in self._predictions(self.SAMPLES):
             log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
             error = values - self.model.likelihood.mean(decoded).mean(0)
             for j in range(self.model.features):
@@ -58,27 +62,47 @@ class Judge:
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Make the interval hold as many held-out cells of each feature as it says."""
+        """Make the interval hold as many held-out cells of each feature as it says, near what is visible and far."""
+        found = self._cells_by_feature()
+        called_for = dict[int, tuple[Floats, Floats]]()
+        for part, group, _ in self._parts_with_learned_noise():
+            for i, j in enumerate(group.tolist()):
+                value, means, scales, remoteness = found[j]
+                if isinstance(part, StudentT):
+                    some = slice(None, None, max(1, len(value) // self.MOST_CELLS))
+                    called_for[j] = (
+                        self._stretches(value[some], means[:, some], scales[:, some], float(part.freedom[i])),
+                        remoteness[some],
+                    )
+                else:
+                    self._set_deviation(part, i, value, means)
+        if not any(len(needed) for needed, _ in called_for.values()):
+            return
+        stretches, widening = self._fit(called_for)
+        self.model.widening += torch.from_numpy(widening).to(self.model.widening)
+        for part, group, _ in self._parts_with_learned_noise():
+            if isinstance(part, StudentT):
+                part.stretch *= torch.tensor([math.exp(stretches[j]) for j in group.tolist()]).to(part.stretch)
+
+    def _cells_by_feature(self) -> dict[int, tuple[Floats, ...]]:
+        """Of each feature's held-out cells: value (cell,), location and scale (sample, cell), remoteness (cell,)."""
         parts = self._parts_with_learned_noise()
-        found = {feature: list[tuple[Tensor, Tensor, Tensor]]() for _, group, _ in parts for feature in group.tolist()}
-        for decoded, values, asked in self._predictions(8 * self.SAMPLES):
+        found = {feature: list[tuple[Tensor, ...]]() for _, group, _ in parts for feature in group.tolist()}
+        remote = {int(feature): place for place, feature in enumerate(self.model.continuous[self.model.scaled])}
+        for decoded, values, asked, context in self._predictions_in_turn(8 * self.SAMPLES):
+            remoteness = self.model.remoteness(context) if remote else values
             for part, group, outputs in parts:
                 means, scales = part.mean(decoded[..., outputs]), part.scale(decoded[..., outputs])
                 for i, j in enumerate(group.tolist()):
                     cells = asked[:, j]
-                    found[j].append((values[cells, j].cpu(), means[:, cells, i].cpu(), scales[:, cells, i].cpu()))
-        for part, group, _ in parts:
-            for i, j in enumerate(group.tolist()):
-                value, means, scales = (
-                    torch.cat(each, dim=-1).double().numpy() for each in zip(*found[j], strict=True)
-                )
-                some = slice(None, None, max(1, len(value) // self.MOST_CELLS))
-                if isinstance(part, StudentT):
-                    part.stretch[i] *= self._stretch(
-                        value[some], means[:, some], scales[:, some], float(part.freedom[i])
-                    )
-                else:
-                    self._set_deviation(part, i, value, means)
+                    far = remoteness[cells, remote[j]] if j in remote else torch.zeros(int(cells.sum()))
+                    found[j].append((values[cells, j], means[:, cells, i], scales[:, cells, i], far))
+        return {
+            j: tuple(
+                torch.cat([each.cpu() for each in every], dim=-1).double().numpy() for every in zip(*all, strict=True)
+            )
+            for j, all in found.items()
+        }
 
     def _set_deviation(self, part: Gaussian, place: int, value: Floats, means: Floats) -> None:
         """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
@@ -96,19 +120,50 @@ class Judge:
         noise[place] = math.sqrt(total / (self.PRIOR_CELLS + len(value)))
         part.set_noise(noise)
 
-    def _stretch(self, value: Floats, locations: Floats, scales: Floats, freedom: float) -> float:
-        """By how much more to stretch the scale of Student's t, for nine of ten cells to lie between the quantiles .05
-        and .95 of the mixture over the samples: where its distribution function has those values. By bisection.
+    def _stretches(self, value: Floats, locations: Floats, scales: Floats, freedom: float) -> Floats:
+        """By how much, as a logarithm, the scale of Student's t has to be stretched for each cell to lie between the
+        quantiles .05 and .95 of the mixture over the samples: where its distribution function has those values. By
+        bisection. (cell,)
         """
-        if not len(value):
-            return 1.0
-        margin, (low, high) = (1 - self.LEVEL) / 2, self.STRETCHES
+        margin = (1 - self.LEVEL) / 2
+        low, high = (np.full(len(value), end) for end in self.STRETCHES)
         for _ in range(12):
             middle = (low + high) / 2
-            below = stdtr(freedom, (value - locations) / (math.exp(middle) * scales)).mean(0)
-            covered = np.mean((below > margin) & (below < 1 - margin))
-            low, high = (middle, high) if covered < self.LEVEL else (low, middle)
-        return math.exp((low + high) / 2 * len(value) / (self.PRIOR_CELLS + len(value)))
+            below = stdtr(freedom, (value - locations) / (np.exp(middle) * scales)).mean(0)
+            inside = (below > margin) & (below < 1 - margin)
+            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+        return (low + high) / 2
+
+    def _fit(self, called_for: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
+        """A stretch for each feature, and one more for each knot of the remoteness of cells, that serve nine of ten:
+        of each feature, and of the cells around each knot.
+        """
+        features = {j: each for j, each in called_for.items() if len(each[0])}
+        needed, remoteness = (np.concatenate([np.empty(0), *all]) for all in zip(*features.values(), strict=True))
+        feature = np.repeat(list(features), [len(each) for each, _ in features.values()])
+        weights = near_knots(torch.from_numpy(remoteness)).numpy()  # (cell, knot)
+        around, widening = weights > 0.5, np.zeros(KNOTS)
+
+        def stretches() -> dict[int, float]:
+            return {j: self._serving((needed - weights @ widening)[feature == j]) for j in features}
+
+        for _ in range(self.ROUNDS):
+            found = stretches()
+            left = needed - weights @ widening - np.array([found[j] for j in feature])
+            widening += [self._serving(left[around[:, k]]) for k in range(KNOTS)]
+        widening *= self._weight(around.sum(0), self.PRIOR_SPREAD)
+        cells = {j: int(np.sum(feature == j)) for j in features}
+        enough = {j: found * self._weight(cells[j], self.PRIOR_CELLS) for j, found in stretches().items()}
+        return dict.fromkeys(called_for, 0.0) | enough, widening
+
+    def _serving(self, needed: Floats) -> float:
+        """What is enough for nine of ten."""
+        return float(np.clip(np.quantile(needed, self.LEVEL), *self.STRETCHES)) if len(needed) else 0.0
+
+    @staticmethod
+    def _weight(cells: Any, prior: int) -> Any:
+        """Of what so many held-out cells say, beside what training has found."""
+        return cells / (prior + cells)
 
     def _parts_with_learned_noise(self) -> list[tuple[Gaussian | StudentT, Tensor, slice]]:
         return [
@@ -123,14 +178,18 @@ class Judge:
             feature: type(part) for part, group, _ in self._parts_with_learned_noise() for feature in group.tolist()
         }
 
-    def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For the rows with held-out cells: decoded (sample, row, output), the values, and which are held out."""
+    def _predictions_in_turn(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        for exam in self.exam.in_turn(self.TURNS):
+            yield from replace(self, exam=exam)._predictions(samples)
+
+    def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """For rows with held-out cells: decoded (sample, row, output), values, which are held out, and the context."""
         for batch, held, generator in self.exam.questions(self.steps_at_once // samples):
             posterior, context = self.model.encode(batch)
             noise = torch.randn((samples, *posterior.mean.shape), generator=generator, device=generator.device)
             asked = held.observed.any(-1)
             z = posterior.sample_marginals(noise)[:, asked]
-            yield self.model.decode(z, context[asked]), held.values[asked], held.observed[asked]
+            yield self.model.decode(z, context[asked]), held.values[asked], held.observed[asked], context[asked]
 
 
 def _best_surprise(error: Tensor, kind: type) -> float:

@@ -174,6 +174,9 @@ class LatentModel(nn.Module):
     discrete: Tensor  # (feature,) counts and classes
     continuous: Tensor  # features of which the surroundings are seen
     locations: Tensor  # their places among what is decoded
+    scales: Tensor  # and those of the logarithms of their scales, as far as these are decoded
+    scaled: Tensor  # which of `continuous` have any
+    widening: Tensor  # (knot,) of log scales, far from what is visible: held-out cells may set it (see `judge`)
     trust: nn.Parameter | None
 
     STD_FLOOR = 1e-3
@@ -197,6 +200,11 @@ class LatentModel(nn.Module):
         locations = _locations(self.likelihood) if sees else {}
         self.register_buffer("continuous", torch.tensor(list(locations), dtype=torch.long), persistent=False)
         self.register_buffer("locations", torch.tensor(list(locations.values()), dtype=torch.long), persistent=False)
+        scales = _scales(self.likelihood) if sees else {}
+        scaled = [place for place, feature in enumerate(locations) if feature in scales]
+        self.register_buffer("scales", torch.tensor(list(scales.values()), dtype=torch.long), persistent=False)
+        self.register_buffer("scaled", torch.tensor(scaled, dtype=torch.long), persistent=False)
+        self.register_buffer("widening", torch.zeros(KNOTS))
         context = len(Surroundings._fields) * len(locations)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
@@ -268,7 +276,22 @@ class LatentModel(nn.Module):
         if self.trust is None:
             return decoded
         line = context[..., : len(self.locations)] * self.trust.sigmoid()
-        return decoded.index_add(-1, self.locations, line.expand(*z.shape[:-1], -1).to(decoded.dtype))
+        decoded = decoded.index_add(-1, self.locations, line.expand(*z.shape[:-1], -1).to(decoded.dtype))
+        if self.training or not len(self.scales):
+            return decoded
+        wider = near_knots(self.remoteness(context)) @ self.widening
+        return decoded.index_add(-1, self.scales, wider.expand(*z.shape[:-1], -1).to(decoded.dtype))
+
+    def remoteness(self, context: Tensor) -> Tensor:
+        """How far cells with a decoded scale are from visible values: 0 a step away on both sides, 1 infinitely far.
+
+        Of the distances to both sides, a and b, what counts is their harmonic mean h: the variance of a random walk
+        between two known values grows with it. The context has 1 / √(1 + a); likewise 1 - √2 / √(1 + h) is the
+        remoteness. (time, context) → (time, feature)
+        """
+        closeness = context[..., -2 * len(self.locations) :].unflatten(-1, (2, -1))[..., self.scaled]
+        inverse = (closeness**2 / (1 - closeness**2).clamp(min=1e-6)).mean(-2)  # 1 / h
+        return (1 - torch.sqrt(2 * inverse / (1 + inverse))).clamp(min=0)
 
     def decode_missing(self, z: Tensor, context: Tensor) -> Tensor:
         """The same for values that are known to be missing, which may say something about them."""
@@ -294,10 +317,12 @@ class LatentModel(nn.Module):
         return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown)
 
     def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
-        """What the encoder may see: all but single values, or all but one run of steps in each column.
+        """What the encoder may see: all but single values, or all but one run of steps in each of some columns.
 
         The runs begin and end anywhere, also before the series and behind it: more than a quarter hide its first
-        steps, as many its last, and a few all of it. In half of those series they are the same for all columns.
+        steps, as many its last, and a few all of it. In half of those series they are the same for all those columns,
+        of which there are few in one series and many in another: a model that never saw an outage of one column, all
+        others visible, would make little of the others.
         (batch, time, feature)
         """
         batch, time = shape
@@ -313,7 +338,8 @@ class LatentModel(nn.Module):
         step = torch.arange(time, device=generator.device).view(1, -1, 1)
         ends = time * (1.5 * uniform(2, batch, 1, self.features) - 0.25)
         ends = torch.where(uniform(batch, 1, 1) < 0.5, ends, ends[..., :1])
-        runs = (step >= ends.amin(0)) & (step < ends.amax(0))
+        columns = uniform(batch, 1, self.features) < uniform(batch, 1, 1)
+        runs = columns & (step >= ends.amin(0)) & (step < ends.amax(0))
         return ~torch.where(uniform(batch, 1, 1) < self.config.hide_runs, runs, single)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
@@ -437,12 +463,31 @@ class LatentModel(nn.Module):
             nn.init.zeros_(last.bias)
 
 
+KNOTS = 4
+
+
+def near_knots(remoteness: Tensor) -> Tensor:
+    """Weights of the knots 1/4, 1/2, 3/4 and 1, between which lines are drawn, from 0 at remoteness 0. (..., knot)"""
+    knots = torch.arange(1, KNOTS + 1, device=remoteness.device)
+    return (1 - (KNOTS * remoteness.unsqueeze(-1) - knots).abs()).clamp(min=0)
+
+
 def _locations(likelihood: Likelihood) -> dict[int, int]:
     """Of each real or positive feature, which decoded number says where its values lie."""
     return {
         feature: outputs.start + i
         for part, group, outputs in parts_of(likelihood)
         if isinstance(part, Gaussian | StudentT)
+        for i, feature in enumerate(group.tolist())
+    }
+
+
+def _scales(likelihood: Likelihood) -> dict[int, int]:
+    """Of each feature whose scale is decoded, the place of that."""
+    return {
+        feature: outputs.start + len(group) + i
+        for part, group, outputs in parts_of(likelihood)
+        if isinstance(part, StudentT)
         for i, feature in enumerate(group.tolist())
     }
 

@@ -32,8 +32,10 @@ from gpvae.training import (
 )
 
 ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
-# Of training, where the number of epochs is left to us: so many steps, unless the epochs become too few or too many.
-STEPS_AT_LEAST, EPOCHS_AT_LEAST, EPOCHS_AT_MOST = 3000, 40, 400
+# Of training, where that is left to us: so many steps, unless the epochs become too few or too many; with a falling
+# learning rate nothing is gained by stopping early, and much by going on.
+STEPS_AT_LEAST, STEPS_ANNEALED, EPOCHS_AT_LEAST, EPOCHS_AT_MOST = 3000, 10_000, 40, 800
+BATCHES, SMALLEST_BATCH, LARGEST_BATCH = 50, 16, 64  # in an epoch, unless they become too small or too large
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
 
@@ -58,6 +60,23 @@ class Exam:
         asked = [piece for piece in self.pieces if before[piece.start + piece.length] > before[piece.start]]
         return replace(self, pieces=asked[:: -(-len(asked) // count)])
 
+    def in_turn(self, count: int) -> "Iterator[Exam]":
+        """The same questions in so many parts, of which each may see the answers to the others.
+
+        With all answers hidden at once there would be more gaps than there are in the end. A run of hidden steps is one
+        question, in all columns where it begins at the same row.
+        """
+        held = self.answers.observed
+        begins = held & ~held.roll(1, dims=0)
+        row = torch.arange(len(held), device=held.device).unsqueeze(-1)
+        first = torch.where(begins, row, 0).cummax(0).values
+        turn = torch.from_numpy(np.random.default_rng(self.seed).integers(count, size=len(held))).to(held.device)
+        for number in range(count):
+            asked = held & (turn[first] == number)
+            seen, told = self.rows.observed | (held & ~asked), self.answers.values
+            rows = replace(self.rows, values=self.rows.values + told * (held & ~asked), observed=seen)
+            yield replace(self, rows=rows, answers=replace(self.answers, values=told * asked, observed=asked))
+
     def questions(self, steps_at_once: int) -> Iterator[tuple[Batch, Batch, Generator]]:
         """Batches of what may be seen, the held-out cells of the same steps, and random numbers."""
         size = max(1, steps_at_once // max(piece.length for piece in self.pieces))
@@ -72,7 +91,7 @@ class Trained(Imputer):
     """What those imputers share. Their network is `model_`; it has to offer `loss(batch, generator, warmth)`."""
 
     epochs: int | None = None
-    batch_size: int = 16
+    batch_size: int | None = None
     learning_rate: float = 1e-3
     anneal: bool = False
     window: int = 64
@@ -115,7 +134,7 @@ class Trained(Imputer):
             seed=int(self.seed),
         )
         network = self._seeded_network(schema).to(fabric.device)
-        plan = Batches(panel, self.window, self.batch_size)
+        plan = Batches(panel, self.window, self.batch_size or _batch_size(len(exam.pieces)))
         steps = math.ceil(len(exam.pieces) / plan.even_size)
         config = self._training_config(steps)
         long = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
@@ -163,7 +182,7 @@ class Trained(Imputer):
         """Which settings are fine, and what is wanted of them."""
         return {
             "epochs": (self.epochs is None or self.epochs >= 1, "at least 1, or None"),
-            "batch_size": (self.batch_size >= 1, "at least 1"),
+            "batch_size": (self.batch_size is None or self.batch_size >= 1, "at least 1, or None"),
             "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
             "window": (self.window >= 2, "at least 2"),
             "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
@@ -181,7 +200,7 @@ class Trained(Imputer):
             return self._new_network(schema)
 
     def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
-        enough = math.ceil(STEPS_AT_LEAST / steps_per_epoch)
+        enough = math.ceil((STEPS_ANNEALED if self.anneal else STEPS_AT_LEAST) / steps_per_epoch)
         if self.anneal:  # patience does not end it
             enough = min(EPOCHS_AT_MOST, enough)
         epochs = self.epochs or max(EPOCHS_AT_LEAST, enough)
@@ -189,19 +208,24 @@ class Trained(Imputer):
             epochs=epochs,
             learning_rate=self.learning_rate,
             anneal=self.anneal,
+            clip_norm=1.0 if self.anneal else 10.0,
             warm_up=self._warm_up(epochs),
             patience=self.patience or (None if self.anneal else math.ceil(epochs / 5)),
             seed=int(self.seed),
         )
 
     def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
-        """Cells to judge by, in columns that vary."""
+        """Cells to judge by, in columns that vary: half in gaps like those to be filled, if there are any."""
         learnable = panel.observed & schema.scaling.varies
         if round(self.validation * learnable.sum()) < 1:
             return np.zeros(panel.values.shape, dtype=bool)
-        return missingness.random(
-            panel.with_values(np.where(learnable, panel.values, np.nan)), self.validation, [self.seed, 1]
-        )
+        known = panel.with_values(np.where(learnable, panel.values, np.nan))
+        gaps = np.zeros(learnable.shape, dtype=bool)
+        if not panel.observed.all():
+            gaps = missingness.like_own(known, self.validation / 2, [self.seed, 2])
+        cells = learnable.sum() - gaps.sum()
+        share = (round(self.validation * learnable.sum()) - gaps.sum()) / cells
+        return gaps | missingness.random(missingness.hide(known, gaps), share, [self.seed, 1])
 
     def _fingerprint(self, panel: Panel) -> str:
         """Of the settings and the data that decide how training goes."""
@@ -244,6 +268,10 @@ class Trained(Imputer):
         network = self._seeded_network(self.schema_)
         network.load_state_dict(tensors)
         self.model_ = network.to(fabric_for(self.device, self.precision).device).eval()
+
+
+def _batch_size(pieces: int) -> int:
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, pieces // BATCHES))
 
 
 class PointNetwork(Protocol):

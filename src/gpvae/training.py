@@ -35,7 +35,7 @@ from gpvae.files import whole_or_not_at_all
 Parts = dict[str, float]
 GRADIENT = "gradient"  # its length stands among the parts of a loss
 JUDGEMENTS = 100  # of held-out cells, in a run
-LAST_PACE = 0.02  # of the learning rate in the last epoch, where it falls
+RISE, LAST_PACE = 0.05, 0.02  # where learning rates rise and fall: share of the epochs in which they rise; the last
 Report = Callable[[int, int, Parts], None]
 
 
@@ -59,7 +59,7 @@ class TrainingError(RuntimeError):
 class TrainingConfig:
     epochs: int
     learning_rate: float = 1e-3
-    anneal: bool = False  # the learning rate falls with the epochs, along a cosine, to `LAST_PACE` of itself
+    anneal: bool = False  # the learning rate rises over the first epochs, and falls along a cosine to `LAST_PACE`
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
     patience: int | None = (
@@ -109,8 +109,9 @@ class Progression:
         """What the learning rate is multiplied with in this epoch."""
         if not config.anneal or config.epochs == 1:
             return 1.0
+        risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
         fallen = (1 + math.cos(math.pi * self.epoch / (config.epochs - 1))) / 2
-        return LAST_PACE + (1 - LAST_PACE) * fallen
+        return risen * (LAST_PACE + (1 - LAST_PACE) * fallen)
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         if config.patience is None or self.best_epoch is None:

@@ -43,7 +43,7 @@ class BRITS(PointImputer):
 
     hidden: int = 108
     consistency: float = 0.1
-    batch_size: int = field(default=32, kw_only=True)
+    batch_size: int | None = field(default=32, kw_only=True)
     model_: "BritsNetwork" = field(init=False)
 
     def _new_network(self, schema: Schema) -> "BritsNetwork":

@@ -1,12 +1,13 @@
 """Ways to remove values: each takes a panel, a share and a seed, and says which observed cells to remove.
 
 `random` removes an exact share. The others remove each observed cell with this probability on average: `spatial`,
-`temporal_positive`, `temporal_negative` and `not_at_random` are those of the paper, `blocks` are outages.
+`temporal_positive`, `temporal_negative` and `not_at_random` are those of the paper, `blocks` are outages, `like_own`
+imitates the gaps that the panel has.
 """
 
 from collections.abc import Callable
 
-from gpvae.missingness.cells import blocks, by_value, hide, not_at_random, random
+from gpvae.missingness.cells import blocks, by_value, hide, like_own, not_at_random, random
 from gpvae.missingness.fields import spatial, temporal_positive
 from gpvae.missingness.repulsion import temporal_negative
 from gpvae.panel import Bools
@@ -18,6 +19,7 @@ MECHANISMS: dict[str, Callable[..., Bools]] = {
     "temporal-": temporal_negative,
     "not-at-random": not_at_random,
     "blocks": blocks,
+    "like-own": like_own,  # needs gaps to imitate
 }
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "blocks",
     "by_value",
     "hide",
+    "like_own",
     "not_at_random",
     "random",
     "spatial",

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpvae.missingness.checks import require_cells, require_positive, require_share
-from gpvae.panel import Bools, DataError, Panel
+from gpvae.panel import Bools, DataError, Floats, Panel
+
+MOVES = 100  # at most, of a panel's gaps to other rows
 
 
 def random(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
@@ -114,6 +116,44 @@ def blocks(
     chosen[rows] = _runs(len(rows) * lines, rate, length, rng).reshape(lines, len(rows)).T
     chosen &= panel.observed
     return chosen
+
+
+def like_own(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
+    """Gaps as the panel has them itself: its own, moved to other rows, until they hide such a share. (row, feature)
+
+    What is missing in several columns from one row to another goes together. A gap that would hide more than twice the
+    share of its column is left out: of a column that begins late, nothing would be left.
+    """
+    require_share(rate)
+    wanted, observed = rate * require_cells(panel), panel.observed
+    if observed.all():
+        raise DataError("the panel has no gaps that could be imitated")
+    rng, chosen = np.random.default_rng(seed), np.zeros(observed.shape, dtype=bool)
+    longest = 2 * rate * observed.sum(axis=0)
+    for _ in range(MOVES):
+        moved = np.roll(~observed, rng.integers(1, max(2, len(observed))), axis=0)
+        chosen |= _some_gaps(moved, observed & ~chosen, wanted - chosen.sum(), longest, rng)
+        if chosen.sum() >= 0.95 * wanted:
+            break
+    return chosen
+
+
+def _some_gaps(moved: Bools, observed: Bools, wanted: float, longest: Floats, rng: np.random.Generator) -> Bools:
+    """Gaps `moved` (row, feature), in random order, while what they hide of the observed is not more than wanted."""
+    edges = np.diff(moved.astype(np.int8), axis=0, prepend=0, append=0)
+    (column, first), end = np.nonzero(edges.T == 1), np.nonzero(edges.T == -1)[1]
+    seen = np.concatenate([np.zeros((1, observed.shape[1]), dtype=np.int64), np.cumsum(observed, axis=0)])
+    hides = seen[end, column] - seen[first, column]
+    fine = (hides > 0) & (hides <= longest[column])
+    column, first, end, hides = column[fine], first[fine], end[fine], hides[fine]
+    _, outage = np.unique(first * (len(observed) + 1) + end, return_inverse=True)  # of several columns at once
+    lost = np.bincount(outage, hides)
+    order = rng.permutation(len(lost))
+    taken = np.zeros(len(lost), dtype=bool)
+    taken[order[np.cumsum(lost[order]) <= wanted]] = True
+    turns, kept = np.zeros((len(observed) + 1, observed.shape[1]), dtype=np.int8), taken[outage]
+    turns[first[kept], column[kept]], turns[end[kept], column[kept]] = 1, -1
+    return (np.cumsum(turns[:-1], axis=0, dtype=np.int8) > 0) & observed
 
 
 def _runs(cells: int, rate: float, length: tuple[int, int], rng: np.random.Generator) -> Bools:
