@@ -221,6 +221,14 @@ class Panel:
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):
             yield name, slice(int(start), int(start + length))
 
+    def pick(self, series: NDArray[np.int64]) -> "Panel":
+        """Some of the series, by their numbers; they no longer go back into the data that they came from."""
+        rows = np.concatenate([np.arange(self.starts[i], self.starts[i] + self.lengths[i]) for i in series])
+        values, lengths = self.values[rows], self.lengths[series]
+        source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
+        ids = tuple(self.ids[i] for i in series)
+        return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
+
     def with_values(self, values: Floats) -> "Panel":
         """The same rows holding other values."""
         return replace(self, values=values)
