@@ -113,7 +113,11 @@ class Panel:
         if not lengths.sum() or not series[0].shape[1]:
             raise DataError("there are no rows, or no columns")
         if times is None:
-            clock, flat_times, origin = "number", np.concatenate([np.arange(n, dtype=np.float64) for n in lengths]), None
+            clock, flat_times, origin = (
+                "number",
+                np.concatenate([np.arange(n, dtype=np.float64) for n in lengths]),
+                None,
+            )
         else:
             clock, flat_times, origin = array_times(concatenated_times(times, lengths))
         values = np.concatenate(series).astype(np.float64, copy=False)
