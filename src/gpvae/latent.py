@@ -188,27 +188,27 @@ class GPVAE(Trained):
 
     @torch.no_grad()
     def influence(self, data: Any) -> Floats:
-        """How much each latent series matters to each column. (latent + 1, column)
+        """How much each latent series matters to each column. (latent + 2, column)
 
         That is how far the decoded mean moves, root mean square, in deviations of the column's values, when the latent
-        is held at its average. The last row is that of the nearest visible values, where the decoder sees them, held
-        at theirs. NaN for classes, which have no mean, and for columns that do not vary.
+        is held at its average. The last two rows are those of all latents together, and of the nearest visible values
+        that the decoder may see. NaN for classes, which have no mean, and for columns that do not vary.
         """
         panel, network, scaling = self._own(data), self.model_, self.schema_.scaling
         z, context = (torch.cat(parts) for parts in zip(*self._encoded(panel), strict=True))
-        usual = network.likelihood.mean(network.decode_missing(z, context))
-        moved: list[Tensor] = []
-        for k in range(network.latent_dim):
-            held = z.clone()
-            held[:, k] = z[:, k].mean()
-            moved.append(network.likelihood.mean(network.decode_missing(held, context)) - usual)
-        still = context.mean(0, keepdim=True).expand_as(context)
-        moved.append(network.likelihood.mean(network.decode_missing(z, still)) - usual)
-        distance = torch.stack(moved).square().mean(1).sqrt().double().cpu().numpy()
+        usual, average = self._decoded_mean(z, context), z.mean(0, keepdim=True)
+        one = torch.eye(network.latent_dim, dtype=torch.bool, device=z.device)
+        held = [(torch.where(latent, average, z), context) for latent in one]
+        held += [(average.expand_as(z), context), (z, context.mean(0, keepdim=True).expand_as(context))]
+        moved = torch.stack([(self._decoded_mean(*each) - usual).square().mean(0).sqrt() for each in held])
+        distance = moved.double().cpu().numpy()
         deviation = np.full(len(scaling.kinds), np.nan)
         counted = scaling.varies & ~scaling.of_kind(*CLASSES)
         deviation[counted] = np.nanstd(scaling.apply(panel.values)[:, counted], axis=0)
         return distance / np.where(deviation > 0, deviation, np.nan)
+
+    def _decoded_mean(self, z: Tensor, context: Tensor) -> Tensor:
+        return self.model_.likelihood.mean(self.model_.decode_missing(z, context))
 
     def _encoded(self, panel: Panel) -> Iterator[tuple[Tensor, Tensor]]:
         """Latent means of the panel's rows, and what else is decoded from."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpvae.panel import Bools, Floats, Panel
+from gpvae.report.words import percent
 
 COLUMNS_SHOWN = 60
 COLUMNS_TOGETHER = 30
@@ -91,7 +92,7 @@ def _gap_lengths(lengths: NDArray[np.int64]) -> dict[str, Any]:
     single = (lengths == 1).mean()
     ordered = np.sort(lengths)
     typical = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]  # of a missing value, not of a gap
-    told = f"Of {len(lengths):,} gaps, {single:.0%} are single steps; the longest has {ordered[-1]:,}."
+    told = f"Of {len(lengths):,} gaps, {percent(single)} are single steps; the longest has {ordered[-1]:,}."
     half = f" Half of all missing values lie in gaps of {typical:,} steps or more." if typical > 1 else ""
     return {"groups": groups, "sentence": told + half}
 
@@ -121,7 +122,9 @@ def _together(panel: Panel, missing: Bools) -> dict[str, Any] | None:
     apart = np.where(np.eye(len(some), dtype=bool), 0.0, correlation)
     i, j = np.unravel_index(np.argmax(np.abs(apart)), apart.shape)
     given = both[i, j] / share[i]
-    told = f"where {names[i]} is missing, {names[j]} is too in {given:.0%} of the steps ({share[j]:.0%} overall)"
+    told = (
+        f"where {names[i]} is missing, {names[j]} is too in {percent(given)} of the steps ({percent(share[j])} overall)"
+    )
     if apart[i, j] > 0.2:
         sentence = f"Some columns go missing together: {told}."
     elif apart[i, j] < -0.2:

@@ -120,7 +120,7 @@
 
   const axis = (more = {}) => ({ gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true, ...more });
   const layout = (more = {}) => ({
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, dragmode: false, hovermode: "closest",
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", separators: ".,", showlegend: false, dragmode: false, hovermode: "closest",
     font: { family: "system-ui, sans-serif", size: 12, color: colour("ink") }, margin: { l: 48, r: 12, t: 10, b: 44 },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } }, ...more,
   });
@@ -128,6 +128,7 @@
   const title = (text) => ({ text, font: { size: 12, color: colour("quiet") }, standoff: 8 });
   const timeAxis = (more = {}) => axis({ type: isDate ? "date" : "linear", title: title(isDate ? "" : data.time ? short(data.time) : data.clock === "number" ? "time" : "seconds"), ...more });
   const named = (names, most) => ({ tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names.map((name) => short(name, most)) });
+  const slanted = (names) => ({ tickangle: names.length > (narrow() ? 3 : 6) ? -45 : 0, tickfont: { size: names.length > 20 ? 9 : 12 } });
   const sequential = () => [[0, colour("empty")], [1, colour("full")]];
 
   // --- charts that are drawn when they come into sight -------------------------------------------------------------
@@ -138,9 +139,9 @@
   const draw = (id) => { drawn.add(id); return charts.get(id)(); };
 
   const rowsHigh = (rows, least = 180) => Math.max(least, Math.min(700, 70 + 17 * rows));
-  const someNames = (names, height) => { // as many as there is room for
+  const someNames = (names, height, most = 18) => { // as many as there is room for
     const every = Math.max(1, Math.ceil((names.length * 15) / Math.max(60, height)));
-    return { tickmode: "array", tickvals: names.map((_, i) => i).filter((i) => i % every === 0), ticktext: names.filter((_, i) => i % every === 0).map((name) => short(name, 18)) };
+    return { tickmode: "array", tickvals: names.map((_, i) => i).filter((i) => i % every === 0), ticktext: names.filter((_, i) => i % every === 0).map((name) => short(name, most)) };
   };
 
   chart("map-time", () => {
@@ -188,7 +189,7 @@
       customdata: given.map((row, i) => row.map((share, j) => `where ${plain(names[i])} is missing,<br>${plain(names[j])} is too in ${percent(share)} of the steps`)),
       hovertemplate: "%{customdata}<br>correlation %{z:.2f}<extra></extra>",
       colorbar: { thickness: 10, tickvals: [-1, 0, 1], outlinewidth: 0, len: 0.9 },
-    }], layout({ height, xaxis: axis({ ...named(names, 12), tickangle: names.length > 5 ? -45 : 0, showgrid: false, tickfont: { size: names.length > 20 ? 9 : 12 } }), yaxis: axis({ ...someNames(names, height - 70), autorange: "reversed", showgrid: false }) }), config);
+    }], layout({ height, xaxis: axis({ ...named(names, 12), ...slanted(names), showgrid: false }), yaxis: axis({ ...someNames(names, height - 70), autorange: "reversed", showgrid: false }) }), config);
   });
 
   // A share with its interval, for each of some names, beside the 90 % that is promised.
@@ -234,7 +235,7 @@
       marker: { color: each.map((one) => (one.own ? colour("filled") : colour("line"))), line: { color: colour("quiet"), width: 1 }, pattern: { shape: each.map((one) => (one.own ? "" : "/")), fgcolor: colour("quiet"), size: 6, solidity: 0.15 } },
       error_x: { type: "data", symmetric: false, array: each.map((one) => one.high - one.error), arrayminus: each.map((one) => one.error - one.low), color: colour("ink"), thickness: 1.5 },
       hovertemplate: "%{x:.3f}<extra></extra>",
-    }], layout({ height: Math.max(200, 90 + 38 * each.length), xaxis: axis({ title: title("mean absolute error, in standard deviations; bars: 95 %"), rangemode: "tozero" }), yaxis: axis({ ...named(each.map((one) => one.name)), autorange: "reversed", showgrid: false }) }), config);
+    }], layout({ height: Math.max(200, 90 + 38 * each.length), xaxis: axis({ title: title("mean absolute error (standard deviations)"), rangemode: "tozero" }), yaxis: axis({ ...named(each.map((one) => one.name)), autorange: "reversed", showgrid: false }) }), config);
   });
 
   if (trust.pit) chart("pit", () => {
@@ -382,6 +383,17 @@
     return traces;
   };
 
+  // Of all that is in view but samples: one of them may lie far off.
+  const rangeOf = (j, first, last) => {
+    const of = view.series.columns[j], bands = view.show.band && series.bands && !isUnordered(columns[j]);
+    let low = Infinity, high = -Infinity;
+    for (const values of [of.value, ...(bands ? [of.low, of.high] : []), ...(view.show.truth ? [of.truth] : [])])
+      for (let t = first; t < last; t++) if (!Number.isNaN(values[t])) { low = Math.min(low, values[t]); high = Math.max(high, values[t]); }
+    if (low > high) return [0, 1];
+    const margin = 0.06 * (high - low) || 0.5 * Math.abs(high) || 1;
+    return [low - margin, high + margin];
+  };
+
   const drawSeries = () => {
     if (!view.series) return Promise.resolve();
     const shown = [...view.columns].sort((a, b) => a - b), x = view.series.x, [first, last] = inView(x, view.range);
@@ -392,13 +404,14 @@
     const traces = shown.flatMap((j, place) => {
       const top = 1 - place / shown.length, bottom = 1 - (place + 1) / shown.length + (place + 1 < shown.length ? gap : 0), column = columns[j];
       const ticks = column.labels ? { tickmode: "array", tickvals: column.labels.map((_, i) => i), ticktext: column.labels.map((label) => short(label, narrow() ? 8 : 14)), range: [-0.5, column.labels.length - 0.5] } : {};
-      frame[place ? `yaxis${place + 1}` : "yaxis"] = axis({ domain: [bottom, top], fixedrange: true, zeroline: false, nticks: 5, ...ticks, ...(view.show.band ? {} : {}) });
+      frame[place ? `yaxis${place + 1}` : "yaxis"] = axis({ domain: [bottom, top], fixedrange: true, zeroline: false, nticks: 5, range: rangeOf(j, first, last), ...ticks });
       frame.annotations.push({ xref: "paper", yref: "paper", x: 0, y: top, xanchor: "left", yanchor: "bottom", showarrow: false, text: `<b>${short(column.name, narrow() ? 34 : 80)}</b>`, font: { size: 12, color: colour("ink") } });
       return tracesOf(j, place, first, last);
     });
     const inGaps = last - first > STEPS_DRAWN ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.` : "";
-    const hint = touch ? "" : x.length > 1 ? "Drag over the plot to zoom into all columns; double-click shows all. " : "";
-    $("seen").textContent = shown.length ? hint + inGaps : "Choose a column.";
+    const part = view.range && x.length > 1 ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. ` : "";
+    const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
+    $("seen").textContent = shown.length ? part + hint + inGaps : "Choose a column.";
     return Plotly.react("plot", traces, frame, { ...config, doubleClick: false }).then((plot) => {
       if (!plot.listens) {
         plot.listens = true;
@@ -410,6 +423,7 @@
   chart("plot", drawSeries);
 
   const setRange = (range) => {
+    view.found = false;
     const x = view.series.x, least = x.length > 1 ? (x[x.length - 1] - x[0]) / x.length : 1;
     view.range = range && range[1] - range[0] > least ? range : range ? view.range : null;
     drawSeries();
@@ -429,7 +443,8 @@
   const choose = async (number) => {
     view.number = number;
     view.series = await chosenSeries(number);
-    view.range = null;
+    view.range = view.series && busiest(view.series);
+    view.found = Boolean(view.range);
     const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
     const told = `${whole(series.lengths[number])} steps, ${percent(series.missing[number], 1)} missing`;
     $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
@@ -437,6 +452,18 @@
     if (view.series) { if (drawn.has("plot")) await drawSeries(); }
     else { Plotly.purge("plot"); $("seen").textContent = `To keep this file small, it has the values of the first ${whole(series.kept)} series only.`; }
     for (const id of ["trajectories", "frames"]) if (charts.has(id) && drawn.has(id)) await charts.get(id)();
+  };
+
+  // A long series is first shown where most of it is missing: from afar, bands cannot be seen.
+  const busiest = ({ x, steps, columns: found }) => {
+    const size = narrow() ? 60 : 150;
+    if (steps <= 2 * size) return null;
+    const gaps = new Float64Array(steps + 1), sums = new Float64Array(steps + 1);
+    for (const j of view.columns) found[j].state.forEach((state, t) => { gaps[t] += (state & 3) === 2; });
+    for (let t = 0; t < steps; t++) sums[t + 1] = sums[t] + gaps[t];
+    let best = 0;
+    for (let t = 0; t + size < steps; t++) if (sums[t + size] - sums[t] > sums[best + size] - sums[best]) best = t;
+    return [x[best], x[best + size]];
   };
 
   // The list of series: only the rows in sight exist.
@@ -556,10 +583,10 @@
     chart("influence", () => {
       const { rows, columns: names, values } = latent.influence, height = Math.max(260, Math.min(720, 100 + 17 * rows.length));
       return Plotly.react("influence", [{
-        type: "heatmap", z: values, zmin: 0, colorscale: sequential(), xgap: 1, ygap: 1,
-        customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)), hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
+        type: "heatmap", z: values, zmin: 0, zmax: Math.max(1e-6, ...values.slice(0, -1).flat().map((value) => value ?? 0)), colorscale: sequential(), xgap: 1, ygap: 1,
+        texttemplate: names.length <= 10 ? "%{z:.1g}" : "", textfont: { size: narrow() ? 9 : 11 }, customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)), hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
         colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, title: { text: "moves by", side: "right" } },
-      }], layout({ height, xaxis: axis({ ...named(names, 12), tickangle: names.length > 5 ? -45 : 0, showgrid: false, tickfont: { size: names.length > 20 ? 9 : 12 } }), yaxis: axis({ ...someNames(rows, height - 70), autorange: "reversed", showgrid: false }) }), config);
+      }], layout({ height, xaxis: axis({ ...named(names, 12), ...slanted(names), showgrid: false }), yaxis: axis({ ...someNames(rows, height - 70, 24), autorange: "reversed", showgrid: false }) }), config);
     });
   }
 

@@ -17,6 +17,7 @@ from gpvae.files import whole_or_not_at_all
 from gpvae.imputation import Imputation
 from gpvae.report.summary import summarise
 from gpvae.report.trust import Evidence, own_evidence
+from gpvae.report.words import digits, percent
 
 HERE = Path(__file__).parent
 INLINE_HEIGHT = 760  # pixels, in a notebook
@@ -83,7 +84,7 @@ def _render(summary: dict[str, Any]) -> str:
     series["packs"] = [{"first": pack["first"], "last": pack["last"]} for pack in series["packs"]]
     in_page = summary | {"series": series, "latent": latent and {k: v for k, v in latent.items() if k != "packs"}}
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"percent": _percent, "digits": _digits}
+    environment.filters |= {"percent": percent, "digits": digits}
     return environment.get_template("page.html").render(
         **summary,
         json=_for_script(in_page),
@@ -108,11 +109,3 @@ def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
     return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
-
-
-def _percent(share: float | None, digits: int = 1) -> str:
-    return "–" if share is None else f"{share:.{digits}%}"
-
-
-def _digits(number: float | None, form: str = ".3f") -> str:
-    return "–" if number is None else format(number, form)

@@ -17,6 +17,7 @@ from gpvae.panel import Bools, DataError, Floats
 from gpvae.report import missing, trust
 from gpvae.report.packing import BAND, LEVELS, Packer, pack_latents, together
 from gpvae.report.trust import Evidence
+from gpvae.report.words import duration, percent
 from gpvae.trained import Trained
 
 CELLS_KEPT = 12_000_000  # values of so many cells are in the page; each that is filled takes some 7 bytes
@@ -24,7 +25,7 @@ CELLS_WITH_SAMPLES = 4_000_000  # beyond so many filled ones, no draws are kept
 SAMPLES_KEPT = 3
 LATENT_NUMBERS, LATENT_STEPS = 600_000, 5_000
 ROWS_TO_PROBE = 1_000  # for what latent series do
-COLUMNS_SHOWN = 40
+COLUMNS_SHOWN, LATENTS_SHOWN = 40, 24
 
 
 def summarise(
@@ -103,10 +104,10 @@ def _how_much(imputation: Imputation) -> str:
         return "Nothing is missing: there was nothing to fill."
     shares = gaps.mean(axis=0)
     worst, some = int(np.argmax(shares)), int((shares > 0).sum())
-    told = f"{gaps.mean():.1%} of the values are missing"
+    told = f"{percent(gaps.mean(), 1)} of the values are missing"
     if len(shares) > 1:
         of_all = "all" if some == len(shares) else f"{some} of {len(shares)}"
-        told += f", in {of_all} columns; most of all in {panel.columns[worst]} ({shares[worst]:.0%})"
+        told += f", in {of_all} columns; most of all in {panel.columns[worst]} ({percent(shares[worst])})"
     left = int(gaps.sum()) - len(imputation.cells)
     return f"{told}. {f'{left:,} of them could not be filled and stay missing.' if left else 'All of them are filled.'}"
 
@@ -236,9 +237,9 @@ def _model(imputation: Imputation) -> dict[str, Any]:
         facts.append(["epochs of training", f"{len(method.history_):,}"])
         facts.append(["device", str(method._device.type)])
     if maker is not None and maker.seconds_ is not None:
-        facts.append(["time to fit", _duration(maker.seconds_)])
+        facts.append(["time to fit", duration(maker.seconds_)])
     if imputation.seconds is not None:
-        facts.append(["time to fill", _duration(imputation.seconds)])
+        facts.append(["time to fill", duration(imputation.seconds)])
     if imputation.draws is not None:
         facts.append(["samples drawn", f"{imputation.draws.count:,}"])
     settings = {} if maker is None else maker.to_plain()["settings"]
@@ -263,12 +264,6 @@ def _flat(settings: dict[str, Any], before: str = "") -> list[list[str]]:
         inner = isinstance(value, dict) and value
         rows += _flat(value, f"{before}{name}.") if inner else [[f"{before}{name}", str(value)]]
     return rows
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _training(imputation: Imputation) -> dict[str, Any] | None:
@@ -328,29 +323,39 @@ def _series_within(lengths: NDArray[np.int64], rows: int) -> int:
 
 
 def _influences(method: GPVAE, influence: Floats) -> dict[str, Any]:
-    """The matrix of latents that matter most and columns that they matter to."""
-    known = np.nan_to_num(influence)
-    columns = np.sort(np.argsort(-known[:-1].max(axis=0), kind="stable")[:COLUMNS_SHOWN])
-    latents = np.argsort(-(known[:-1] ** 2).sum(axis=1), kind="stable")[:COLUMNS_SHOWN]
-    names = [str(method.schema_.columns[j]) for j in columns]
-    surroundings = bool(len(method.model_.locations))
-    told = "No latent moves any column: what is decoded does not depend on them."
-    k, j = np.unravel_index(np.argmax(known[:-1]), known[:-1].shape)
-    if known[k, j] > 1e-3:
-        told = f"Latent {k + 1} matters most, to {method.schema_.columns[j]}: held at its average, the decoded value "
-        told += f"moves by {known[k, j]:.2g} standard deviations."
-    if surroundings:
-        alone = np.nanmean(influence[-1]) if np.isfinite(influence[-1]).any() else 0.0
-        told += " The decoder also sees the nearest visible values of each column: held at their average, what is "
-        told += f"decoded moves by {alone:.2g} standard deviations (last row). Latent series are only a part of it."
-    rows = [*latents.tolist(), *([len(known) - 1] if surroundings else [])]
-    labels = [f"latent {k + 1}" for k in latents] + (["nearest visible values"] if surroundings else [])
-    matrix = [[_number(influence[k, j]) for j in columns] for k in rows]
-    left = len(method.schema_.columns) - len(columns)
+    """The matrix of latents that matter most and columns that they matter to; then all latents, and surroundings."""
+    known = np.nan_to_num(influence[:-2])
+    order = np.argsort(-(known**2).sum(axis=1), kind="stable")
+    columns = np.sort(np.argsort(-known.max(axis=0), kind="stable")[:COLUMNS_SHOWN])
+    shown = order[:LATENTS_SHOWN].tolist()
+    rows = {f"latent {k + 1}": influence[k] for k in shown} | {"all latent series": influence[-2]}
+    if len(method.model_.locations):
+        rows["nearest visible values"] = influence[-1]
     return {
-        "influence": {"rows": labels, "columns": names, "columns_left_out": left, "values": matrix, "sentence": told},
-        "order": np.argsort(-(known[:-1] ** 2).sum(axis=1), kind="stable").tolist(),
+        "influence": {
+            "rows": [*rows],
+            "latents": len(shown),
+            "columns": [str(method.schema_.columns[j]) for j in columns],
+            "columns_left_out": len(method.schema_.columns) - len(columns),
+            "values": [[_number(each[j]) for j in columns] for each in rows.values()],
+            "sentence": _what_drives(method, influence),
+        },
+        "order": order.tolist(),
     }
+
+
+def _what_drives(method: GPVAE, influence: Floats) -> str:
+    known = np.nan_to_num(influence)
+    k, j = np.unravel_index(np.argmax(known[:-2]), known[:-2].shape)
+    together, surroundings = known[-2:].sum(axis=1) / max(1, np.isfinite(influence[-2]).sum())
+    told = (
+        f"Latent {k + 1} matters most, to {method.schema_.columns[j]}: held at its average, what is decoded moves by "
+    )
+    told += f"{known[k, j]:.2g} standard deviations; with all latent series held, by {together:.2g} on average."
+    if len(method.model_.locations):
+        told += " The decoder also sees the nearest visible values of each column, which it goes out from: held at "
+        told += f"theirs, it moves by {surroundings:.2g}."
+    return told
 
 
 def _what_scales_say(method: GPVAE, scales: Floats) -> str:

@@ -13,6 +13,7 @@ from gpvae.baselines import Forward, Linear, Mean
 from gpvae.baselines.simple import neighbours
 from gpvae.imputation import Imputation
 from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.report.words import percent
 from gpvae.scaling import CLASSES, Scaling
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -154,7 +155,10 @@ def _at(own: Imputation, cells: Bools, *q: float) -> Floats:
 
 def _verdict(inside: Bools) -> dict[str, str]:
     found = _share(inside)
-    share, told = found["share"], f"Of {len(inside):,} held-out cells, {found['share']:.1%} lie in their 90 % interval"
+    share, told = (
+        found["share"],
+        f"Of {len(inside):,} held-out cells, {percent(found['share'], 1)} lie in their 90 % interval",
+    )
     fits = found["low"] <= 0.9 <= found["high"] or abs(share - 0.9) < 0.01
     if fits:
         return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
@@ -169,7 +173,7 @@ def _calibration(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]
     for level in LEVELS:
         points.append({"level": level} | _share(_inside(own, truth, cells, level)))
     off = max(points, key=lambda point: abs(point["share"] - point["level"]))
-    most = f"{off['level']:.0%} intervals hold {off['share']:.1%}"
+    most = f"{percent(off['level'])} intervals hold {percent(off['share'], 1)}"
     if abs(off["share"] - off["level"]) < 0.03:
         sentence = f"At every level the intervals hold about the share they promise; at most off: {most}."
     elif all(point["share"] >= point["level"] - 0.01 for point in points):
@@ -190,7 +194,7 @@ def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str,
     if not poor:
         sentence = "In no column do the intervals hold significantly fewer values than they promise."
     else:
-        named = ", ".join(f"{each['name']} ({each['share']:.0%})" for each in poor[:3])
+        named = ", ".join(f"{each['name']} ({percent(each['share'])})" for each in poor[:3])
         more = f" and {len(poor) - 3} more" if len(poor) > 3 else ""
         sentence = f"The intervals of {named}{more} hold fewer than 90 %: trust them less there."
     shown = sorted(found, key=lambda each: each["share"])[:COLUMNS_SHOWN]
@@ -215,7 +219,9 @@ def _by_distance(inside: Bools, cells: Bools, panel: Panel) -> dict[str, Any]:
         sentence = "Intervals hold what they promise however far the nearest observation of the column is."
     else:
         worst = min(poor, key=lambda each: each["share"])
-        sentence = f"{_away(worst['name']).capitalize()}, intervals hold only {worst['share']:.0%}: be careful there."
+        sentence = (
+            f"{_away(worst['name']).capitalize()}, intervals hold only {percent(worst['share'])}: be careful there."
+        )
     return {"groups": found, "sentence": sentence}
 
 
@@ -253,7 +259,7 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
     outer, chance = (counts[0] + counts[-1]) / n, max(0.02, Z * np.sqrt(0.16 / n))
     centre, lean = pit.mean(), max(0.015, Z * np.sqrt(1 / 12 / n))
     sentence = "The truth falls evenly among the draws, as it should."
-    found = f"{outer:.0%} instead of 20 %"
+    found = f"{percent(outer)} instead of 20 %"
     if outer > 0.2 + chance:
         sentence = f"The truth lies in the outermost tenths of the draws too often ({found}): the model is too sure."
     elif outer < 0.2 - chance:
@@ -307,5 +313,5 @@ def _against(errors: Mapping[str, Floats], block: NDArray[np.int64], name: str) 
         return f"{told}; the best of the others, {best}, does no worse or better than chance explains."
     share = abs(less) / float(others[best].mean())
     if less > 0:
-        return f"{told}, {share:.0%} less than the best of the others, {best}."
-    return f"{told}, {share:.0%} more than {best}: take {best} for this data, or find out why."
+        return f"{told}, {percent(share)} less than the best of the others, {best}."
+    return f"{told}, {percent(share)} more than {best}: take {best} for this data, or find out why."
