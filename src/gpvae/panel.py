@@ -225,13 +225,23 @@ class Panel:
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):
             yield name, slice(int(start), int(start + length))
 
-    def pick(self, series: NDArray[np.int64]) -> "Panel":
-        """Some of the series, by their numbers; they no longer go back into the data that they came from."""
-        rows = np.concatenate([np.arange(self.starts[i], self.starts[i] + self.lengths[i]) for i in series])
-        values, lengths = self.values[rows], self.lengths[series]
-        source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
+    def pick(self, series: NDArray[np.int64], steps: int | None = None) -> "Panel":
+        """Some of the series, or of each the first steps, as if the data had held nothing else."""
+        lengths = self.lengths[series] if steps is None else np.minimum(self.lengths[series], steps)
+        rows = self.rows_of(series, lengths)
+        values = self.values[rows]
+        if isinstance(self.source, FrameSource):
+            own = self.source
+            source = FrameSource(own.table[own.order[rows]], np.arange(len(rows)), own.id, own.time)
+        else:
+            source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
         ids = tuple(self.ids[i] for i in series)
         return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
+
+    def rows_of(self, series: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first rows of some series, so many of each."""
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(self.starts[series], lengths) + within
 
     def with_values(self, values: Floats) -> "Panel":
         """The same rows holding other values."""

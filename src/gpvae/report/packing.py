@@ -8,12 +8,13 @@ observed  float32 of observed cells
 truth     float32 of held-out cells
 ranges    float32, for each series and column: lowest filled value, their range, widest 90 % interval
 mean      uint16 of filled cells: place in that range, of LEVELS (real numbers) or 65535 (others)
-width     uint8: √(90 % interval / widest) of 254; 255: there is none
-place     uint8: where the mean lies in the interval,   (mean - lower) / width = place / 64 - 1.5
-quarters  2 × uint8: ends of the 50 % interval, counted in the same way from the lower end in 64ths
-samples   uint8 each: place / 32 - 3.5
+width     uint8: √(90 % interval / widest) of 127; 255: there is none
+place     uint8: where the mean lies in the interval,   (mean - lower) / width = place / 32 - 2
+quarters  2 × uint8: ends of the 50 % interval in 32nds of the width, from the lower end
+samples   uint8 each: in 16ths of the width, from 7.5 of it below the lower end
 certainty uint8: probability of the filled class, of 255; only where there are classes
 
+That is finer than a plot shows, and as coarse as that allows: what is left of fine detail does not compress.
 Numbers of several bytes are kept by byte: all first bytes, all second bytes, …; the first is the lowest.
 """
 
@@ -30,7 +31,7 @@ from gpvae.panel import Bools, Floats, Panel
 from gpvae.scaling import CLASSES, DISCRETE
 
 MISSING, OBSERVED, FILLED, HELD_OUT = 0, 1, 2, 4
-LEVELS = 4095
+LEVELS = 2047
 BAND = (0.05, 0.25, 0.75, 0.95)
 CELLS_TOGETHER = 150_000
 
@@ -75,11 +76,11 @@ class Packer:
         yield _bytes(np.rint(levels * _share(mean - lowest[group], (highest - lowest)[group])).astype(np.uint16))
         if self.bands:
             there = np.isfinite(widths)
-            code = np.rint(254 * np.sqrt(_share(widths, widest[group])))
+            code = np.rint(127 * np.sqrt(_share(widths, widest[group])))
             yield np.where(there, code, 255).astype(np.uint8).tobytes()
-            yield _places(mean - bands[0], widths, 64, 1.5)
-            yield from (_places(quarter - bands[0], widths, 64, 0.0) for quarter in bands[1:3])
-            yield from (_places(draw - bands[0], widths, 32, 3.5) for draw in self._some_draws(imputation, order))
+            yield _places(mean - bands[0], widths, 32, 2.0)
+            yield from (_places(quarter - bands[0], widths, 32, 0.0) for quarter in bands[1:3])
+            yield from (_places(draw - bands[0], widths, 16, 7.5) for draw in self._some_draws(imputation, order))
         if self.certainty:
             assert imputation.draws is not None
             classes = _of_kind(imputation, *CLASSES)[imputation.cells % width]

@@ -79,12 +79,12 @@
           const i = full++;
           const value = (of.value[t] = snapped(column, pack.lowest[group] + (pack.mean[i] / levels) * pack.span[group]));
           if (pack.width && pack.width[i] < 255) {
-            const width = pack.widest[group] * (pack.width[i] / 254) ** 2, low = value - (pack.place[i] / 64 - 1.5) * width;
+            const width = pack.widest[group] * (pack.width[i] / 127) ** 2, low = value - (pack.place[i] / 32 - 2) * width;
             of.low[t] = snapped(column, low);
             of.high[t] = snapped(column, low + width);
-            of.low50[t] = snapped(column, low + (pack.lower[i] / 64) * width);
-            of.high50[t] = snapped(column, low + (pack.upper[i] / 64) * width);
-            of.samples.forEach((each, k) => { each[t] = snapped(column, low + (pack.samples[k][i] / 32 - 3.5) * width); });
+            of.low50[t] = snapped(column, low + (pack.lower[i] / 32) * width);
+            of.high50[t] = snapped(column, low + (pack.upper[i] / 32) * width);
+            of.samples.forEach((each, k) => { each[t] = snapped(column, low + (pack.samples[k][i] / 16 - 7.5) * width); });
           }
           if (pack.certainty && isClass(column)) of.certainty[t] = pack.certainty[i] / 255;
         }

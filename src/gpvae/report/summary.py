@@ -23,8 +23,8 @@ from gpvae.trained import Trained
 CELLS_KEPT = 12_000_000  # values of so many cells are in the page; each that is filled takes some 7 bytes
 CELLS_WITH_SAMPLES = 4_000_000  # beyond so many filled ones, no draws are kept
 SAMPLES_KEPT = 3
-LATENT_NUMBERS, LATENT_STEPS = 600_000, 5_000
-ROWS_TO_PROBE = 1_000  # for what latent series do
+LATENT_NUMBERS, LATENT_STEPS = 200_000, 5_000
+ROWS_TO_PROBE = 500  # for what latent series do
 COLUMNS_SHOWN, LATENTS_SHOWN = 40, 24
 
 
@@ -46,7 +46,7 @@ def summarise(
     """
     panel = imputation.panel
     columns = _columns(imputation)
-    pattern = missing.pattern(panel, _image_shape(imputation))
+    pattern = missing.pattern(panel, image_shape_of(imputation))
     for column, longest in zip(columns, pattern.pop("longest"), strict=True):
         column["longest_gap"] = longest
     return {
@@ -84,14 +84,14 @@ def method_of(imputation: Imputation) -> Imputer | None:
     return getattr(maker, "imputer_", None) if isinstance(maker, Conformal) else maker
 
 
-def _image_shape(imputation: Imputation) -> tuple[int, int, int] | None:
+def image_shape_of(imputation: Imputation) -> tuple[int, int, int] | None:
     method = method_of(imputation)
     shape = method.model.image_shape if isinstance(method, GPVAE) else None
     return shape if shape and math.prod(shape) == len(imputation.panel.columns) and shape[0] in (1, 3) else None
 
 
 def _images(imputation: Imputation) -> dict[str, Any] | None:
-    shape, method = _image_shape(imputation), method_of(imputation)
+    shape, method = image_shape_of(imputation), method_of(imputation)
     if shape is None or not isinstance(method, GPVAE):
         return None
     return {"shape": list(shape), "binary": method.model.likelihood == "bernoulli"}
