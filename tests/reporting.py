@@ -20,8 +20,8 @@ def gappy(
     """Waves on days from 2024-03-01 on, with gaps; and the same without."""
     rng = np.random.default_rng(seed)
     phase, days = rng.uniform(0, 6, (series, 1, len(columns))), np.arange(steps)[None, :, None]
-    waves: Floats = np.sin(days / 4 + phase) * 5 + 10.0 * np.arange(len(columns))
-    truth = waves.reshape(-1, len(columns))
+    waves = np.sin(days / 4 + phase) * 5 + 10.0 * np.arange(len(columns))
+    truth = waves.reshape(-1, len(columns)).astype(np.float64)
     lost = rng.random(truth.shape) < missing
     frame: dict[str, Any] = {
         "name": np.repeat([f"s{i}" for i in range(series)], steps),

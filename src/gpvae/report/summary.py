@@ -355,6 +355,8 @@ def _what_drives(method: GPVAE, influence: Floats) -> str:
     if len(method.model_.locations):
         told += " The decoder also sees the nearest visible values of each column, which it goes out from: held at "
         told += f"theirs, it moves by {surroundings:.2g}."
+        if together < 0.1 * surroundings:
+            told += " So here it fills mostly by what lies nearest, and the latent series add little."
     return told
 
 

@@ -20,7 +20,9 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DISTANCES = (1, 2, 3, 5, 9, 17, 33)  # steps to the nearest observation: the first of each group
 ROWS_FILLED_AGAIN = 4_000
 BLOCKS = 40  # that few series are cut into, for errors of means
-COLUMNS_SHOWN = 60
+COLUMNS_SHOWN = 24
+CELLS_AT_LEAST = 10  # for a share that says anything
+NONE = "none"  # of an observation: there is none in the series
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("cells", "caveat", "classes", "errors", "coverage", "calibration", "by_column", "by_distance", "pit", "none")
 )
@@ -212,7 +214,8 @@ def _by_distance(inside: Bools, cells: Bools, panel: Panel) -> dict[str, Any]:
         _share(inside[group == k]) | {"name": _steps(k)} for k in range(len(DISTANCES)) if (group == k).any()
     ]
     if (group < 0).any():
-        found.append(_share(inside[group < 0]) | {"name": "nothing observed"})
+        found.append(_share(inside[group < 0]) | {"name": NONE})
+    found = [each for each in found if each["cells"] >= CELLS_AT_LEAST] or found
     poor = [each for each in found if each["high"] < 0.9]
     if len(found) == 1:
         sentence = f"All held-out cells lie {_away(found[0]['name'])}, so this says nothing of others."
@@ -234,7 +237,7 @@ def _steps(k: int) -> str:
 
 
 def _away(name: str) -> str:
-    if name == "nothing observed":
+    if name == NONE:
         return "where a series has no observation of the column"
     return f"{name} step{'' if name == '1' else 's'} from the nearest observation of their column"
 
