@@ -41,7 +41,7 @@ clean:
 # Reports are tested in Chromium. Where it is not there and cannot be installed, those tests are skipped, and say so.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
 $(BROWSER): $(READY)
-	@command -v chromium chromium-browser google-chrome >/dev/null \
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
 		|| { command -v apt-get >/dev/null && $(SUDO) apt-get update -qq \
 			&& $(SUDO) apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
 		|| echo "chromium is not here and cannot be installed: tests in a browser are skipped"

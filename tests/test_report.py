@@ -23,7 +23,7 @@ from gpvae.missingness import hide, random
 from gpvae.report import plot_calibration, plot_missingness, plot_reconstructions, plot_series
 from gpvae.report.missing import pattern
 from gpvae.report.packing import LEVELS, Packer
-from gpvae.report.page import Report, of_part
+from gpvae.report.page import SCRIPTS, Report, of_part
 from gpvae.report.summary import summarise
 from gpvae.report.trust import Evidence, judge
 
@@ -33,7 +33,7 @@ def summary(imputation: Imputation, **given: Any) -> dict[str, Any]:
 
 
 class Unpacked:
-    """What page.js does with a pack, slowly."""
+    """What unpack.js does with a pack."""
 
     def __init__(self, packed: bytes, panel: Panel, packer: Packer, truth: bool):
         self.bytes, self.at = gzip.decompress(packed), 0
@@ -327,7 +327,7 @@ class TestPage:
         tags = re.findall(r"<(script|img)\b", report.html)
         assert tags.count("img") == 0
         packs = len(report.summary["series"]["packs"])
-        assert tags.count("script") == 3 + packs  # the JSON, Plotly, the page's own
+        assert tags.count("script") == 2 + len(SCRIPTS) + packs  # the JSON, Plotly, the page's own
         assert json.loads(re.findall(r'id="data">(.*?)</script>', report.html)[0])["columns"][0]["name"] == HOSTILE
 
     def test_is_written_whole_or_not_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,18 @@ from gpvae.report.summary import summarise
 from gpvae.report.trust import Evidence, own_evidence
 from gpvae.report.words import digits, percent
 
-HERE = Path(__file__).parent
+WEB = Path(__file__).parent / "web"
+SCRIPTS = (
+    "unpack",
+    "look",
+    "overview",
+    "trust",
+    "series",
+    "choose",
+    "latent",
+    "images",
+    "start",
+)  # each uses those before
 INLINE_HEIGHT = 760  # pixels, in a notebook
 
 
@@ -83,15 +94,15 @@ def _render(summary: dict[str, Any]) -> str:
     packs = [pack["data"] for pack in series["packs"]]
     series["packs"] = [{"first": pack["first"], "last": pack["last"]} for pack in series["packs"]]
     in_page = summary | {"series": series, "latent": latent and {k: v for k, v in latent.items() if k != "packs"}}
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"percent": percent, "digits": digits}
     return environment.get_template("page.html").render(
         **summary,
         json=_for_script(in_page),
         packs=packs,
         latent_packs=latent["packs"] if latent else [],
-        style=(HERE / "page.css").read_text(encoding="utf-8"),
-        script=(HERE / "page.js").read_text(encoding="utf-8"),
+        style=(WEB / "page.css").read_text(encoding="utf-8"),
+        scripts=[(WEB / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS],
         plotly=_plotly(),
         nonce=secrets.token_urlsafe(16),
     )
