@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ if not CHROMIUM:
     pytest.skip("there is no chromium here: `apt-get install chromium` (make test tries to)", allow_module_level=True)
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra `dev`")
 
+Show = Callable[..., "Opened"]
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -74,6 +75,20 @@ class Opened:
             self.section(name)
 
 
+@pytest.fixture
+def show(browser: Any, pages: dict[str, Path]) -> Iterator[Show]:
+    """Open a page by its name; it is closed behind the test."""
+    shown: list[Opened] = []
+
+    def one(name: str, **look: Any) -> Opened:
+        shown.append(Opened(browser, pages[name], **look))
+        return shown[-1]
+
+    yield one
+    for each in shown:
+        each.context.close()
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -110,18 +125,17 @@ def _many() -> Imputation:
     return filled(panel, truth, samples=20)
 
 
-def test_everything_is_shown_without_a_complaint(browser: Any, pages: dict[str, Path]) -> None:
-    for path in pages.values():
-        opened = Opened(browser, path)
+def test_everything_is_shown_without_a_complaint(show: Show, pages: dict[str, Path]) -> None:
+    for name in pages:
+        opened = show(name)
         opened.all_sections()
-        assert opened.complaints == [], path.name
+        assert opened.complaints == [], name
         drawn = opened.page.eval_on_selector_all(".chart", "all => all.filter(each => !each.data).map(each => each.id)")
-        assert [each for each in drawn if each != "trajectories"] == [], path.name
-        opened.context.close()
+        assert [each for each in drawn if each != "trajectories"] == [], name
 
 
-def test_a_series_is_chosen_and_its_band_is_seen(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_a_series_is_chosen_and_its_band_is_seen(show: Show) -> None:
+    opened = show("plain")
     opened.section("series")
     before = opened.named("observed")
     opened.page.locator("#list [role=option]").nth(3).click()
@@ -137,8 +151,8 @@ def test_a_series_is_chosen_and_its_band_is_seen(browser: Any, pages: dict[str, 
     }
 
 
-def test_what_is_drawn_is_what_was_filled_in(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_what_is_drawn_is_what_was_filled_in(show: Show) -> None:
+    opened = show("plain")
     opened.section("series")
     panel, truth = gappy(series=30, steps=50)
     imputation, rows = filled(panel, truth), slice(0, 50)
@@ -156,10 +170,10 @@ def test_what_is_drawn_is_what_was_filled_in(browser: Any, pages: dict[str, Path
 
 
 @pytest.mark.parametrize("method", ["mean", "forward", "linear"])
-def test_baselines_are_those_of_the_library(browser: Any, pages: dict[str, Path], method: str) -> None:
+def test_baselines_are_those_of_the_library(show: Show, method: str) -> None:
     from gpvae import methods
 
-    opened = Opened(browser, pages["plain"])
+    opened = show("plain")
     opened.section("series")
     opened.page.select_option("#baseline", method)
     panel, _ = gappy(series=30, steps=50)
@@ -167,8 +181,8 @@ def test_baselines_are_those_of_the_library(browser: Any, pages: dict[str, Path]
     np.testing.assert_allclose(opened.named("baseline")["y"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_zoom_moves_all_columns_together(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_zoom_moves_all_columns_together(show: Show) -> None:
+    opened = show("plain")
     opened.section("series")
     assert {trace["yaxis"] for trace in opened.traces()} == {"y", "y2", "y3"}
     whole = opened.range()
@@ -191,8 +205,8 @@ def test_zoom_moves_all_columns_together(browser: Any, pages: dict[str, Path]) -
     assert opened.complaints == []
 
 
-def test_a_long_series_is_thinned_by_view_and_not_cut(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["long"])
+def test_a_long_series_is_thinned_by_view_and_not_cut(show: Show) -> None:
+    opened = show("long")
     opened.section("series")
     assert "of 60,000 steps, where most is missing" in opened.page.inner_text("#seen")
     opened.page.get_by_role("button", name="all", exact=True).click()
@@ -211,8 +225,8 @@ def test_a_long_series_is_thinned_by_view_and_not_cut(browser: Any, pages: dict[
     assert opened.complaints == []
 
 
-def test_ten_thousand_series_are_searched_and_sorted(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["many"])
+def test_ten_thousand_series_are_searched_and_sorted(show: Show) -> None:
+    opened = show("many")
     opened.section("series")
     rows = opened.page.locator("#list [role=option]")
     assert rows.count() < 40
@@ -236,8 +250,8 @@ def test_ten_thousand_series_are_searched_and_sorted(browser: Any, pages: dict[s
     assert opened.complaints == []
 
 
-def test_columns_are_chosen(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_columns_are_chosen(show: Show) -> None:
+    opened = show("plain")
     opened.section("series")
     opened.page.locator("#columns summary").click()
     opened.page.locator("#column-list").get_by_label("b").uncheck()
@@ -249,8 +263,8 @@ def test_columns_are_chosen(browser: Any, pages: dict[str, Path]) -> None:
     assert not opened.page.locator("#column-search").is_visible()
 
 
-def test_hostile_names_stay_text(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["hostile"])
+def test_hostile_names_stay_text(show: Show) -> None:
+    opened = show("hostile")
     opened.all_sections()
     page = opened.page
     page.locator("#columns summary").click()
@@ -263,8 +277,8 @@ def test_hostile_names_stay_text(browser: Any, pages: dict[str, Path]) -> None:
     assert opened.complaints == []
 
 
-def test_nothing_may_be_fetched_and_no_handler_may_be_slipped_in(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_nothing_may_be_fetched_and_no_handler_may_be_slipped_in(show: Show) -> None:
+    opened = show("plain")
     opened.page.evaluate(
         """async () => {
             document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.hacked=1">');
@@ -280,11 +294,11 @@ def luminance(colour: str) -> float:
     return (0.299 * red + 0.587 * green + 0.114 * blue) / 255
 
 
-def test_light_and_dark(browser: Any, pages: dict[str, Path]) -> None:
+def test_light_and_dark(show: Show) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#plot .annotation-text')).fill"
     for scheme, light in (("light", True), ("dark", False)):
-        opened = Opened(browser, pages["plain"], color_scheme=scheme)
+        opened = show("plain", color_scheme=scheme)
         opened.section("series")
         opened.traces()
         assert (luminance(opened.page.evaluate(paper)) > 0.5) == light
@@ -295,19 +309,18 @@ def test_light_and_dark(browser: Any, pages: dict[str, Path]) -> None:
             opened.page.click("#theme")
         assert opened.page.inner_text("#theme") == "Colours: dark"
         assert luminance(opened.page.evaluate(paper)) < 0.5
-        opened.context.close()
 
 
 @pytest.mark.parametrize("name", ["plain", "hostile", "images", "classes", "many"])
-def test_a_phone_has_nothing_to_scroll_sideways(browser: Any, pages: dict[str, Path], name: str) -> None:
-    opened = Opened(browser, pages[name], viewport=PHONE, is_mobile=True, has_touch=True)
+def test_a_phone_has_nothing_to_scroll_sideways(show: Show, name: str) -> None:
+    opened = show(name, viewport=PHONE, is_mobile=True, has_touch=True)
     opened.all_sections()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert opened.complaints == []
 
 
-def test_the_keyboard_reaches_everything(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["plain"])
+def test_the_keyboard_reaches_everything(show: Show) -> None:
+    opened = show("plain")
     reached: list[str] = []
     for _ in range(40):
         opened.page.keyboard.press("Tab")
@@ -318,8 +331,8 @@ def test_the_keyboard_reaches_everything(browser: Any, pages: dict[str, Path]) -
     )
 
 
-def test_frames_of_images(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["images"])
+def test_frames_of_images(show: Show) -> None:
+    opened = show("images")
     opened.section("images")
     labels = opened.page.locator("#frames span").all_inner_texts()
     assert labels == ["truth", "input", "filled", "uncertainty"]
@@ -336,8 +349,8 @@ def test_frames_of_images(browser: Any, pages: dict[str, Path]) -> None:
     np.testing.assert_array_equal((blue == [143, 184, 222]).all(axis=-1), missing)
 
 
-def test_classes_have_their_labels(browser: Any, pages: dict[str, Path]) -> None:
-    opened = Opened(browser, pages["classes"])
+def test_classes_have_their_labels(show: Show) -> None:
+    opened = show("classes")
     opened.section("series")
     opened.traces()
     assert {"clear", "rain"} <= {*opened.page.locator("#plot .ytick").all_text_contents()}
