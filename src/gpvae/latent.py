@@ -197,10 +197,10 @@ class GPVAE(Trained):
         panel, network, scaling = self._own(data), self.model_, self.schema_.scaling
         z, context = (torch.cat(parts) for parts in zip(*self._encoded(panel), strict=True))
         usual, average = self._decoded_mean(z, context), z.mean(0, keepdim=True)
-        one = torch.eye(network.latent_dim, dtype=torch.bool, device=z.device)
-        held = [(torch.where(latent, average, z), context) for latent in one]
-        held += [(average.expand_as(z), context), (z, context.mean(0, keepdim=True).expand_as(context))]
-        moved = torch.stack([(self._decoded_mean(*each) - usual).square().mean(0).sqrt() for each in held])
+        each = torch.eye(network.latent_dim, dtype=torch.bool, device=z.device).unsqueeze(1)  # (latent, 1, latent)
+        held = [(torch.where(some, average, z), context) for some in each.split(_rows_at_once(network) // len(z) or 1)]
+        held += [(average.expand_as(z)[None], context), (z[None], context.mean(0, keepdim=True).expand_as(context))]
+        moved = torch.cat([(self._decoded_mean(*some) - usual).square().mean(-2).sqrt() for some in held])
         distance = moved.double().cpu().numpy()
         deviation = np.full(len(scaling.kinds), np.nan)
         counted = scaling.varies & ~scaling.of_kind(*CLASSES)

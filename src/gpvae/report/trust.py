@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpvae.scaling import CLASSES, Scaling
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DISTANCES = (1, 2, 3, 5, 9, 17, 33)  # steps to the nearest observation: the first of each group
-ROWS_FILLED_AGAIN = 4_000
+ROWS_FILLED_AGAIN = 2_500
 BLOCKS = 40  # that few series are cut into, for errors of means
 COLUMNS_SHOWN = 24
 CELLS_AT_LEAST = 10  # for a share that says anything
@@ -134,11 +135,22 @@ def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _share(inside: Bools) -> dict[str, Any]:
-    """A share with the 95 % interval of Wilson, which takes cells to be independent."""
-    n, p = len(inside), float(np.mean(inside)) if len(inside) else 0.0
-    centre, spread = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
-    low, high = (centre - spread) / (1 + Z**2 / n), (centre + spread) / (1 + Z**2 / n)
-    return {"cells": n, "share": p, "low": float(min(low, p)), "high": float(max(high, p))}
+    """A share with its 95 % interval, which takes cells to be independent."""
+    low, high = _wilson(float(inside.mean()), len(inside), Z)
+    return {"cells": len(inside), "share": float(inside.mean()), "low": low, "high": high}
+
+
+def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
+    centre, spread = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    low, high = (centre - spread) / (1 + z**2 / n), (centre + spread) / (1 + z**2 / n)
+    return float(min(low, p)), float(max(high, p))
+
+
+def _too_few(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that hold fewer than 90 % by more than chance explains, as many as there are to look at; worst first."""
+    z = NormalDist().inv_cdf(1 - 0.025 / len(groups))
+    few = [each for each in groups if each["share"] < 0.88 and _wilson(each["share"], each["cells"], z)[1] < 0.9]
+    return sorted(few, key=lambda each: each["share"])
 
 
 def _inside(own: Imputation, truth: Floats, cells: Bools, level: float) -> Bools:
@@ -193,7 +205,7 @@ def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str,
     found: list[dict[str, Any]] = [
         _share(inside[column == j]) | {"name": str(columns[j])} for j in np.unique(column).tolist()
     ]
-    poor = sorted((each for each in found if each["high"] < 0.9), key=lambda each: each["share"])
+    poor = _too_few(found)
     if not poor:
         sentence = "In no column do the intervals hold significantly fewer values than they promise."
     else:
@@ -216,16 +228,14 @@ def _by_distance(inside: Bools, cells: Bools, panel: Panel) -> dict[str, Any]:
     if (group < 0).any():
         found.append(_share(inside[group < 0]) | {"name": NONE})
     found = [each for each in found if each["cells"] >= CELLS_AT_LEAST] or found
-    poor = [each for each in found if each["high"] < 0.9]
+    poor = _too_few(found)
     if len(found) == 1:
-        sentence = f"All held-out cells lie {_away(found[0]['name'])}, so this says nothing of others."
+        sentence = f"These are all cells {_away(found[0]['name'])}, so this says nothing of others."
     elif not poor:
         sentence = "Intervals hold what they promise however far the nearest observation of the column is."
     else:
-        worst = min(poor, key=lambda each: each["share"])
-        sentence = (
-            f"{_away(worst['name']).capitalize()}, intervals hold only {percent(worst['share'])}: be careful there."
-        )
+        worst, where = percent(poor[0]["share"]), _away(poor[0]["name"])
+        sentence = f"For cells {where}, intervals hold only {worst}: be careful there."
     return {"groups": found, "sentence": sentence}
 
 
@@ -238,7 +248,7 @@ def _steps(k: int) -> str:
 
 def _away(name: str) -> str:
     if name == NONE:
-        return "where a series has no observation of the column"
+        return "of a column that their series has no observation of"
     return f"{name} step{'' if name == '1' else 's'} from the nearest observation of their column"
 
 
@@ -263,6 +273,12 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
     outer, chance = (counts[0] + counts[-1]) / n, max(0.02, Z * np.sqrt(0.16 / n))
     centre, lean = pit.mean(), max(0.015, Z * np.sqrt(1 / 12 / n))
     sentence = "The truth falls evenly among the draws, as it should."
+    most = int(np.argmax(np.abs(counts - n / 10)))
+    if abs(counts[most] / n - 0.1) > max(0.02, 2.8 * np.sqrt(0.09 / n)):  # 2.8: the largest of ten
+        sentence = (
+            f"The truth falls unevenly among the draws: in {percent(counts[most] / n)} of the cells instead of 10 % "
+        )
+        sentence += f"between {10 * most} and {10 * most + 10} % of them."
     found = f"{percent(outer)} instead of 20 %"
     if outer > 0.2 + chance:
         sentence = f"The truth lies in the outermost tenths of the draws too often ({found}): the model is too sure."

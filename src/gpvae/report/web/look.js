@@ -45,6 +45,8 @@ const title = (text) => ({ text, font: { size: 12, color: colour("quiet") }, sta
 const timeAxis = (more = {}) =>
   axis({
     type: isDate ? "date" : "linear",
+    exponentformat: "none",
+    separatethousands: true,
     title: title(isDate ? "" : data.time ? short(data.time) : data.clock === "number" ? "time" : "seconds"),
     ...more,
   });
