@@ -27,6 +27,7 @@ const choose = async (number) => {
 const ROW = 38;
 const list = { order: series.ids.map((_, i) => i), element: $("list"), all: document.createElement("div") };
 list.all.className = "all";
+list.all.setAttribute("role", "presentation");
 list.element.append(list.all);
 const rowOf = (place) => {
   const number = list.order[place],
