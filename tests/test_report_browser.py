@@ -211,9 +211,9 @@ def test_a_long_series_is_thinned_by_view_and_not_cut(show: Show) -> None:
     assert "of 60,000 steps, where most is missing" in opened.page.inner_text("#seen")
     opened.page.get_by_role("button", name="all", exact=True).click()
     seen = opened.named("observed")
-    assert len(seen["x"]) <= 1400
+    assert len(seen["x"]) <= 720
     assert max(seen["y"]) == 40.0
-    assert "extremes of 700 stretches" in opened.page.inner_text("#seen")
+    assert "extremes of 360 stretches" in opened.page.inner_text("#seen")
     took = opened.page.evaluate(
         """async () => {
             const button = document.querySelector('[data-zoom=in]'), before = performance.now();

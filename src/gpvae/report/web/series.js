@@ -1,8 +1,8 @@
 "use strict";
 // One series: observed and filled values, bands, samples, the truth where it is known, a baseline.
 
-const STEPS_DRAWN = 2000; // beyond so many in view, extremes of stretches are drawn instead
-const STRETCHES = 700;
+const STEPS_DRAWN = 1000; // beyond so many in view, extremes of stretches are drawn instead
+const STRETCHES = 360;
 const COLUMNS_AT_FIRST = 4;
 
 const gappy = columns
@@ -234,7 +234,7 @@ const tracesOf = (j, place, first, last) => {
   if (full && !isClass(column))
     traces.push(line("filled line", lineOf(x, of.value, near, first, last), { color: colour("filled"), width: 1.5 }));
   const seen = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 1, first, last);
-  traces.push({
+  const observedTrace = {
     type: "scatter",
     mode: "markers",
     name: "observed",
@@ -246,9 +246,9 @@ const tracesOf = (j, place, first, last) => {
     ),
     hovertemplate: "observed: %{customdata}<br>%{x}<extra></extra>",
     ...on,
-  });
+  };
   const filled = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 2, first, last);
-  traces.push({
+  const filledTrace = {
     type: "scatter",
     mode: "markers",
     name: "filled",
@@ -256,14 +256,16 @@ const tracesOf = (j, place, first, last) => {
     y: filled.y,
     marker: {
       color: colour("paper"),
-      size: full ? 6 : 4,
+      size: full ? 6 : 3,
       symbol: "circle",
-      line: { color: colour("filled"), width: 1.6 },
+      line: { color: colour("filled"), width: full ? 1.6 : 1 },
     },
     customdata: filled.at.map((t) => hoverOf(column, of, t)),
     hovertemplate: "%{customdata}<br>%{x}<extra></extra>",
     ...on,
-  });
+  };
+  // From afar what was measured lies on top, else filled points would hide it.
+  traces.push(...(full ? [observedTrace, filledTrace] : [filledTrace, observedTrace]));
   if (view.show.truth && series.truth) {
     const held = pointsOf(x, of.truth, () => true, first, last);
     traces.push({
