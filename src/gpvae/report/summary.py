@@ -69,7 +69,7 @@ def summarise(
         "columns": columns,
         "missing": pattern,
         "model": _model(imputation),
-        "series": _series(imputation, truth, held_out),
+        "series": _series(imputation, np.array([column["std"] for column in columns]), truth, held_out),
         "trust": trust.judge(evidence, imputation.method),
         "scores": scores or [],
         "latent": _latent(imputation) if latents else None,
@@ -182,10 +182,9 @@ def _averages(values: Floats | None, group: NDArray[np.int64], groups: int) -> l
     return [_number(total[i] / count[i]) if count[i] else None for i in range(groups)]
 
 
-def _series(imputation: Imputation, truth: Floats | None, held_out: Bools | None) -> dict[str, Any]:
+def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_out: Bools | None) -> dict[str, Any]:
     panel, width = imputation.panel, len(imputation.panel.columns)
     gaps = np.add.reduceat((~panel.observed).sum(axis=1), panel.starts) / (panel.lengths * width)
-    spread = np.array([column["std"] for column in _columns(imputation)])
     unsure = _averages(_uncertainty(imputation, spread), panel.series_of_row[imputation.cells // width], len(panel))
     kept = max(1, int(np.searchsorted(np.cumsum(panel.lengths) * width, CELLS_KEPT, side="right")))
     packer, why = _packer(imputation)
@@ -217,7 +216,7 @@ def _packer(imputation: Imputation) -> tuple[Packer, str]:
     draws, bands, why = imputation.draws, False, f"{imputation.method} gives single values, without intervals."
     if imputation.has_intervals:
         try:
-            imputation.part(0, 0 if not len(imputation.cells) else 1).quantiles(*BAND)
+            imputation.part(0, 1).quantiles(*BAND)
             bands, why = True, ""
         except DataError as error:
             why = f"There are no intervals: {error}."
