@@ -1,7 +1,7 @@
 """Reports of large data: how long they take to make, and how large they are.
 
-`python benchmarks/report.py` writes results/report.csv; with `--data`, only those rows of it are made anew. The limits are those of 1,000 series × 48 steps × 35 columns,
-four fifths missing: 15 MB, and 30 s on two cores.
+`python benchmarks/report.py` writes results/report.csv; with `--data`, only those rows of it are made anew. The limits
+are those of 1,000 series × 48 steps × 35 columns, four fifths missing: 15 MB, and 30 s on two cores.
 """
 
 import argparse
