@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+BROWSER := .venv/.browser
 
 .PHONY: demo test lint bench speed methods clean
 
 demo: $(READY)
 	$(BIN)/gpvae demo --force
 
-test: $(READY)
+test: $(READY) $(BROWSER)
 	$(BIN)/pytest
 
 lint: $(READY)
@@ -36,6 +37,15 @@ methods: $(READY)
 
 clean:
 	rm -rf .venv demo dist
+
+# Reports are tested in Chromium. Where it is not there and cannot be installed, those tests are skipped, and say so.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
+$(BROWSER): $(READY)
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+		|| { command -v apt-get >/dev/null && $(SUDO) apt-get update -qq \
+			&& $(SUDO) apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
+		|| echo "chromium is not here and cannot be installed: tests in a browser are skipped"
+	@touch $(BROWSER)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -180,7 +180,7 @@ def first_steps(panel: Panel, steps: int | None) -> Panel:
     """Of each series; all of one length and on one grid."""
     stacked = panel.values.reshape(len(panel), -1, len(panel.columns))[:, :steps]
     short = even_panel(stacked, panel.columns, panel.ids, panel.times[: stacked.shape[1]])
-    return replace(short, clock=panel.clock)
+    return replace(short, clock=panel.clock, origin=panel.origin)
 
 
 # Methods.

@@ -41,6 +41,8 @@ ORDER = [
     "demo",
     "cli",
 ]
+# Results show themselves: a door up to the report, opened only when it is asked for.
+DOORS = {("imputation", "gpvae.report"), ("evaluation", "gpvae.report")}
 WITHOUT_TORCH = {"times", "sources", "panel", "missingness", "metrics", "scaling", "imputation", "files", "datasets"}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__"))
 
@@ -69,7 +71,8 @@ def imports(path: Path) -> list[str]:
 def test_imports_run_downward(path: Path) -> None:
     here = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     for name in imports(path):
-        if name.split(".")[0] == "gpvae" and room(name) != here:
+        through_a_door = (here, ".".join(name.split(".")[:2])) in DOORS
+        if name.split(".")[0] == "gpvae" and room(name) != here and not through_a_door:
             assert ORDER.index(room(name)) < ORDER.index(here), f"{here} climbs to {name}"
         if here in WITHOUT_TORCH:
             assert name.split(".")[0] not in ("torch", "gpytorch", "lightning_fabric"), f"{here} imports {name}"

@@ -311,7 +311,8 @@ def test_methods_and_gaps_are_those_of_the_library() -> None:
 @pytest.mark.parametrize("gaps", list(cli.Gaps))
 def test_evaluate_with_gaps_of_every_kind(run: Run, gaps: str) -> None:
     rng = np.random.default_rng(0)
-    Path("table.csv").write_text("x,y\n" + "\n".join(f"{a:.3f},{b:.3f}" for a, b in rng.normal(size=(150, 2))) + "\n")
+    rows = [f"{a:.3f},{b:.3f}" if i % 11 else f",{b:.3f}" for i, (a, b) in enumerate(rng.normal(size=(150, 2)))]
+    Path("table.csv").write_text("x,y\n" + "\n".join(rows) + "\n")
     result = run("evaluate", "table.csv", "--methods", "mean,linear", "--gaps", gaps, "--hold-out", "0.2")
     assert result.exit_code == 0, result.output
     assert "hidden cells" in result.output

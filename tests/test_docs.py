@@ -38,7 +38,10 @@ def run(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "written"),
-    [(README, {"filled.csv", "again.csv", "model"}), (METHODS, {"brits.csv"})],
+    [
+        (README, {"filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"}),
+        (METHODS, {"brits.csv"}),
+    ],
     ids=lambda each: each.stem if isinstance(each, Path) else "",
 )
 def test_commands(quick: Path, page: Path, written: set[str]) -> None:

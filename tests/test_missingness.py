@@ -532,5 +532,5 @@ def test_a_gap_that_would_take_most_of_a_column_is_not_imitated() -> None:
 
 
 def test_without_gaps_there_is_nothing_to_imitate() -> None:
-    with pytest.raises(DataError, match="no gaps that could be imitated"):
+    with pytest.raises(DataError, match="the data has no gaps to imitate"):
         missingness.like_own(even(20, 5, 2), 0.1, 0)

@@ -471,9 +471,25 @@ class TestReadingTimes:
         ],
     )
     def test_usual_formats(self, texts: list[str], clock: str, times: list[float]) -> None:
-        found, seconds = parse_times(texts, "t")
+        found, seconds, _ = parse_times(texts, "t")
         assert found == clock
         np.testing.assert_array_equal(seconds, times)
+
+    @pytest.mark.parametrize(
+        ("texts", "origin"),
+        [
+            (["0.5", "7"], None),
+            (["2020-01-02", "2020-01-01"], "2020-01-01T00:00"),
+            (["2020-01-01T02:30+02:00", "2020-01-01T03:00+02:00"], "2020-01-01T00:30"),
+        ],
+    )
+    def test_the_first_moment_is_kept(self, texts: list[str], origin: str | None) -> None:
+        expected = None if origin is None else float(np.datetime64(origin, "s").astype(int))
+        assert parse_times(texts, "t").origin == expected
+        assert Panel.from_frame(pd.DataFrame({"t": texts, "x": [1.0, 2.0]}), time="t").origin == expected
+        if origin and "+" not in texts[0]:
+            moments = np.array(texts, dtype="M8[ns]")
+            assert Panel.from_list([np.ones((2, 1))], times=[np.sort(moments)]).origin == expected
 
     @pytest.mark.parametrize(
         ("texts", "message"),

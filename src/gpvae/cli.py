@@ -105,6 +105,9 @@ Kinds = Annotated[
         "order, NAME=low<mid<high. Separated by commas, or several times.  [default: real numbers]",
     ),
 ]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="An HTML page to look at: gaps, filled values, how far to trust them.")
+]
 ConformalOption = Annotated[
     bool, typer.Option("--conformal", help="Calibrate intervals on a tenth of the known cells; for any method.")
 ]
@@ -144,6 +147,7 @@ def impute(
     epochs: Epochs = None,
     preset: PresetOption = None,
     device: DeviceOption = Device.auto,
+    report: ReportOption = None,
     force: Force = False,
 ) -> None:
     """Fill the gaps of a table.
@@ -156,6 +160,8 @@ def impute(
 
     `gpvae impute weather.csv --method brits --conformal -o filled.csv`
 
+    `gpvae impute weather.csv -o filled.csv --report report.html`
+
     What was measured comes back as it was. For each column with gaps, two columns are added, `<name>_lower` and
     `<name>_upper`: the ends of the interval around each filled value; for categories `<name>_probability` instead.
     """
@@ -165,6 +171,7 @@ def impute(
 
         file_kind(output)
         require_writable(output, force=force)
+        _require_report(report, output, force=force)
         if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
@@ -187,6 +194,9 @@ def impute(
         _checkpoint_of(output).unlink(missing_ok=True)
         filled = f"filled {imputation.cells.size:,} cells"
         console.print(f"{filled}, with {level:.0%} intervals: {output}" if level else f"{filled}: {output}")
+        if report:
+            imputation.report(report, overwrite=force)
+            console.print(f"report: {report}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -250,12 +260,16 @@ def evaluate(
     epochs: Epochs = None,
     preset: PresetOption = None,
     device: DeviceOption = Device.auto,
+    report: ReportOption = None,
+    force: Force = False,
 ) -> None:
     """Hide some observed cells, fill them, and compare with what was there.
 
     `gpvae evaluate weather.csv --hold-out 0.1`
 
     `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
+
+    `gpvae evaluate weather.csv --report report.html`
 
     Errors are counted in standard deviations of each column.
     """
@@ -264,6 +278,7 @@ def evaluate(
         from gpvae.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
+        _require_report(report, data, force=force)
         chosen = _methods(methods)
         kinds = _kinds(kind, next((name for name in chosen if name in WITH_KINDS), chosen[0]))
         _, panel = _read(data, id, time, columns, _categories(kinds))
@@ -273,6 +288,9 @@ def evaluate(
         named = sum(result.cells[:, panel.columns.index(name)].sum() for name in _categories(kinds))
         of_them = f", {named:,} of them categories" if named else ""
         _print_scores(result.scores, f"{result.cells.sum():,} hidden cells{of_them}", interval)
+        if report:
+            result.report(report, overwrite=force)
+            console.print(f"report: {report}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -347,7 +365,7 @@ def reproduce(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the tables and the picture.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for tables, picture and report.")] = Path(
         "demo"
     ),
     seed: Seed = 0,
@@ -364,6 +382,7 @@ def demo(
         console.print(f"\nthe table with gaps:  {result.table}")
         console.print(f"the table filled:     {result.filled}")
         console.print(f"a picture of it:      {result.picture}")
+        console.print(f"a report to look at:  {result.report}")
 
 
 @contextmanager
@@ -449,6 +468,23 @@ def _new(
     settings |= {"kinds": kinds} if kinds and method in WITH_KINDS else {}
     imputer = new(method, **settings)
     return Conformal(imputer, seed=seed) if conformal else imputer
+
+
+def _require_report(report: Path | None, other: Path, *, force: bool) -> None:
+    """Before hours of training: a page can be written there, and is not something else that the command uses."""
+    from gpvae import DataError
+    from gpvae.files import require_writable
+
+    if report is None:
+        return
+    if report.resolve() == other.resolve():
+        raise DataError(f"--report: {report} is another file of this command; choose another name")
+    if report.is_dir():
+        raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")
+    try:
+        require_writable(report, force=force)
+    except DataError as error:
+        raise DataError(f"--report: {error}") from None
 
 
 def _methods(names: str) -> list[Method]:

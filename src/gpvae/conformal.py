@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpvae import missingness
 from gpvae.imputation import Margins, require_errors
-from gpvae.imputer import Filled, Imputer, from_plain
+from gpvae.imputer import Filled, Imputer, KeptAside, from_plain
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.scaling import Scaling
 from gpvae.schema import Schema
@@ -61,6 +61,7 @@ class Conformal(Imputer):
         errors = np.abs(panel.values[known] - filled.mean) / _units(filled, column, scaling)
         self.errors_ = tuple(np.sort(errors[column == j]) for j in range(len(scaling.kinds)))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
+        self.seconds_, self.kept_aside_ = method.seconds_, KeptAside.of(panel, known)
         return self
 
     def require_level(self, panel: Panel, level: float) -> None:

@@ -22,14 +22,16 @@ class Demo:
     table: Path  # with gaps
     filled: Path
     picture: Path
+    report: Path
 
 
 def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str = "auto", force: bool = False) -> Demo:
-    """Make gaps in the table, fill them, and write both tables and a picture into `folder`."""
+    """Make gaps in the table, fill them, and write both tables, a picture and a report into `folder`."""
     whole = read_table(weather_file())
     folder.mkdir(parents=True, exist_ok=True)
-    table, filled, picture = (folder / name for name in ("weather.csv", "filled.csv", "filled.png"))
-    for path in (table, filled, picture):
+    names = ("weather.csv", "filled.csv", "filled.png", "report.html")
+    table, filled, picture, report = (folder / name for name in names)
+    for path in (table, filled, picture, report):
         require_writable(path, force=force)
     panel = whole.panel()
     cells = _gaps(panel, seed)
@@ -41,7 +43,8 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
     figure = plot_series(imputation, rows=_busiest(cells, 120), truth=panel.values)
     with whole_or_not_at_all(picture, force=force) as partial:
         figure.savefig(partial, format="png", dpi=120)
-    return Demo(evaluation, table, filled, picture)
+    evaluation.report(report, overwrite=force)
+    return Demo(evaluation, table, filled, picture, report)
 
 
 def weather_file() -> Path:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +13,9 @@ from gpvae.imputation import Imputation
 from gpvae.imputer import Imputer
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.scaling import CLASSES, Scaling
+
+if TYPE_CHECKING:
+    from gpvae.report.page import Report
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,13 @@ class Evaluation:
     scores: list[Score]
     imputations: dict[str, Imputation]  # by method
     cells: Bools  # (row, feature) those that were scored
+    panel: Panel  # as it was, with nothing hidden
+
+    def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
+        """One HTML page that shows the last method that gives intervals, or the last, beside the others."""
+        from gpvae.report import page
+
+        return page.of_evaluation(self).written(path, overwrite=overwrite)
 
 
 def evaluate(
@@ -69,7 +81,7 @@ def evaluate(
         truth = panel.relabelled(imputation.panel.labels).values  # labels are numbered as the method's user orders them
         right = (imputation.mean_rows == truth)[cells & own]
         scores.append(replace(score, seconds=seconds, accuracy=float(right.mean()) if len(right) else None))
-    return Evaluation(scores, imputations, cells)
+    return Evaluation(scores, imputations, cells, panel)
 
 
 def _columns(panel: Panel, methods: Mapping[str, Imputer], *kinds: str) -> Bools:

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,11 @@ from numpy.typing import NDArray
 from gpvae.panel import Bools, DataError, Floats, Labels, Panel
 from gpvae.scaling import DISCRETE, Scaling
 
+if TYPE_CHECKING:
+    from gpvae.report.page import Report
+
 SORTED_AT_ONCE = 2**14  # cells
+SHOWN_INLINE = 200_000  # cells that a notebook keeps with the picture of a result
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,11 @@ class Margins:
         """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
         return np.stack([self._quantile(each) for each in q])
 
+    def at(self, chosen: slice) -> "Margins":
+        """Of some of the cells."""
+        own = {name: getattr(self, name)[chosen] for name in ("centre", "unit", "floor", "column")}
+        return replace(self, **own)
+
     def _quantile(self, q: float) -> Floats:
         level = abs(2 * q - 1)
         reach = np.array([self._reach(own, level) for own in self.errors])[self.column]
@@ -143,6 +154,8 @@ class Imputation:
     draws: Draws | None = None
     margins: Margins | None = None
     method: str = "this method"
+    seconds: float | None = None  # that filling took
+    maker: Any = field(default=None, repr=False, compare=False)  # the imputer, if it is at hand
 
     def __repr__(self) -> str:
         samples = f", {self.draws.count} samples" if self.draws else ""
@@ -197,9 +210,52 @@ class Imputation:
         extra, labels = ({}, {}) if interval is None else self._uncertainty_columns(interval)
         return self.panel.fill(self.mean_rows, extra, labels)
 
+    def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
+        """One HTML page that shows the data, what was filled in and how far to trust it; written to `path`, if given.
+
+        The imputer that was fitted to this very data fills the cells that it held out once more, to be judged by them.
+        """
+        from gpvae.report import page
+
+        return page.of_imputation(self).written(path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        """The report of the first series, in a frame."""
+        try:
+            from gpvae.report import page
+
+            return page.of_part(self, SHOWN_INLINE)._repr_html_()
+        except Exception as error:
+            return f"<pre>{escape(repr(self))}</pre><p>Its report cannot be shown: {escape(str(error))}</p>"
+
     @property
     def has_intervals(self) -> bool:
         return self.draws is not None or self.margins is not None
+
+    def part(self, first: int, last: int) -> "Imputation":
+        """Of the series from the number `first` up to `last`, without that."""
+        panel, width = self.panel.pick(np.arange(first, last)), len(self.panel.columns)
+        start = int(self.panel.starts[first]) if first < len(self.panel) else len(self.panel.values)
+        ends = np.array([start, start + len(panel.values)]) * width
+        of_part = slice(*np.searchsorted(self.cells, ends).tolist())
+        return replace(
+            self,
+            panel=panel,
+            cells=self.cells[of_part] - start * width,
+            values=self.values[of_part],
+            stds=None if self.stds is None else self.stds[of_part],
+            draws=None if self.draws is None else self.draws.at(of_part),
+            margins=None if self.margins is None else self.margins.at(of_part),
+        )
+
+    def quantiles(self, *q: float) -> Floats:
+        """As `quantile`, of several at once, of the cells that are filled. (quantile, cell)"""
+        for each in q:
+            require_quantile(each)
+        spread = self.margins or self.draws
+        if spread is None:
+            raise self._nothing("intervals")
+        return spread.quantiles(q)
 
     @property
     def mean_rows(self) -> Floats:
@@ -222,12 +278,7 @@ class Imputation:
 
     def quantile_rows(self, *q: float) -> list[Floats]:
         """As `quantile`, of several at once, in the panel's own layout. Each (row, feature)"""
-        for each in q:
-            require_quantile(each)
-        spread = self.margins or self.draws
-        if spread is None:
-            raise self._nothing("intervals")
-        return [self._spread(self.panel.values.copy(), each) for each in spread.quantiles(q)]
+        return [self._spread(self.panel.values.copy(), each) for each in self.quantiles(*q)]
 
     def interval_rows(self, level: float = 0.9) -> tuple[Floats, Floats]:
         lower, upper = self.quantile_rows((1 - level) / 2, (1 + level) / 2)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -35,17 +37,31 @@ class Filled(NamedTuple):
     margins: Margins | None = None
 
 
+class KeptAside(NamedTuple):
+    """Cells whose values were kept from what was learned, and the data that they are of."""
+
+    cells: Bools  # (row, model's column)
+    data: str
+
+    @classmethod
+    def of(cls, panel: Panel, cells: Bools) -> "KeptAside":
+        return cls(cells, fingerprint(panel))
+
+
 class Imputer(BaseEstimator, ABC):
     """Anything that fills gaps. The data is what `Panel.of` takes: a panel, arrays, or a data frame.
 
         filled = imputer.fit(data).impute(data)
 
-    `schema_` is what it knows of the data it was fitted on, `history_` how training went, an entry for each epoch.
+    `schema_` is what it knows of the data it was fitted on, `history_` how training went, an entry for each epoch,
+    `seconds_` how long it took. What is not saved: `seconds_` and `kept_aside_`.
     """
 
     gives_distributions: ClassVar[bool] = False  # or single values
     schema_: Schema
     history_: list[Parts]
+    seconds_: float | None = None
+    kept_aside_: KeptAside | None = None
 
     @abstractmethod
     def fit(
@@ -78,11 +94,23 @@ class Imputer(BaseEstimator, ABC):
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
         check_is_fitted(self)
+        started = time.perf_counter()
         given = self.schema_.panel(data).relabelled(self.schema_.labels)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         filled = self._fill(panel, missing, samples, seed)
-        return self._imputation(given, missing, filled)
+        return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, maker=self)
+
+    def kept_aside(self, panel: Panel) -> Bools | None:
+        """Cells whose values were kept from what was learned, if it was learned from this panel. (row, feature)"""
+        if self.kept_aside_ is None or not {*self.schema_.columns} <= {*panel.columns}:
+            return None
+        own = panel.relabelled(self.schema_.labels).select(self.schema_.columns)
+        if fingerprint(own) != self.kept_aside_.data:
+            return None
+        cells = np.zeros(panel.values.shape, dtype=bool)
+        cells[:, self.schema_.places(panel)] = self.kept_aside_.cells
+        return cells
 
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
         """Give log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
@@ -176,6 +204,14 @@ class Imputer(BaseEstimator, ABC):
             std[classes] = draws.at(classes).deviations()
             std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
         return Imputation(given, cells, mean, std, draws, filled.margins, self.name)
+
+
+def fingerprint(panel: Panel) -> str:
+    """Of the numbers in it."""
+    digest = hashlib.sha256()
+    for array in (panel.values, panel.times, panel.lengths):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def load(folder: str | Path, *, device: str = "auto") -> Imputer:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.batches import Cut, Rows, whole_pieces, whole_series
+from gpvae.batches import Cut, Part, Rows, whole_pieces, whole_series
 from gpvae.imputer import Filled
 from gpvae.judge import Judge
 from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
-from gpvae.scaling import Scaling
+from gpvae.scaling import CLASSES, Scaling
 from gpvae.schema import Kinds, Schema, class_columns
 from gpvae.trained import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
 from gpvae.training import compiled, step_generator, tensor_cores
@@ -33,6 +33,16 @@ HI_VAE = replace(
     see_times=False,
 )
 VAE = replace(HI_VAE, score_missing=True)
+
+
+class Latents(NamedTuple):
+    """What the encoder makes of the rows of a panel."""
+
+    mean: NDArray[np.float32]  # (row, latent)
+    std: NDArray[np.float32]  # (row, latent)
+
+
+LAGS = np.geomspace(1e-3, 1e5, 4000)  # in steps; where to look for a length scale
 
 
 @dataclass(eq=False, repr=False)
@@ -133,13 +143,12 @@ class GPVAE(Trained):
         """
         if samples < 0:
             raise ValueError(f"the number of samples must be 0 or more, not {samples}")
-        check_is_fitted(self)
-        panel = self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
+        panel = self._own(data)
         scaling, network = self.schema_.scaling, self.model_
         if any(kind != "real" for kind in scaling.kinds):
             raise DataError("only columns of real numbers can be reconstructed; impute fills those of other kinds")
         mean, std = (np.empty(panel.values.shape, dtype=np.float32) for _ in range(2))
-        parts = [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+        parts = _whole(panel)
         steps = max(1, _rows_at_once(network) // max(1, samples))
         for rows, keep, batch, generator in self._batches_of(panel, parts, steps, seed):
             posterior, context = network.encode(batch)
@@ -151,6 +160,66 @@ class GPVAE(Trained):
             mean[rows] = means.mean(0).cpu().numpy()
             std[rows] = (means.var(0, correction=0) + variance.mean(0)).sqrt().cpu().numpy()
         return scaling.shift + scaling.scale * mean, scaling.scale * std
+
+    @torch.no_grad()
+    def latents(self, data: Any) -> Latents:
+        """Posterior mean and deviation of the latent series, for every row."""
+        panel, network = self._own(data), self.model_
+        found = Latents(*(np.empty((len(panel.values), network.latent_dim), dtype=np.float32) for _ in range(2)))
+        for rows, keep, batch, _ in self._batches_of(panel, _whole(panel), _rows_at_once(network), seed=0):
+            posterior = network.encode(batch).posterior
+            found.mean[rows] = posterior.mean.flatten(0, 1)[keep].float().cpu().numpy()
+            found.std[rows] = posterior.std.flatten(0, 1)[keep].float().cpu().numpy()
+        return found
+
+    @torch.no_grad()
+    def length_scales(self) -> Floats:
+        """The time in which the prior's correlation falls to ½ (a Cauchy kernel's length scale). (latent,)
+
+        In the units of the panel's times: seconds, where those are dates. Infinite where it never does, 0 without time.
+        """
+        prior = self.model_.prior
+        if not prior.neighbours:
+            return np.zeros(self.model_.latent_dim)
+        lags = torch.from_numpy(np.concatenate([[0.0], LAGS])).to(self._device)
+        covariance = prior.kernel(lags).cpu().numpy()  # (group, lag)
+        fallen = covariance[:, 1:] <= covariance[:, :1] / 2
+        scales = np.where(fallen.any(axis=1), LAGS[fallen.argmax(axis=1)], np.inf) * self.schema_.time_unit
+        return scales[prior.kernel.group.cpu().numpy()]
+
+    @torch.no_grad()
+    def influence(self, data: Any) -> Floats:
+        """How much each latent series matters to each column. (latent + 2, column)
+
+        That is how far the decoded mean moves, root mean square, in deviations of the column's values, when the latent
+        is held at its average. The last two rows are those of all latents together, and of the nearest visible values
+        that the decoder may see. NaN for classes, which have no mean, and for columns that do not vary.
+        """
+        panel, network, scaling = self._own(data), self.model_, self.schema_.scaling
+        z, context = (torch.cat(parts) for parts in zip(*self._encoded(panel), strict=True))
+        usual, average = self._decoded_mean(z, context), z.mean(0, keepdim=True)
+        each = torch.eye(network.latent_dim, dtype=torch.bool, device=z.device).unsqueeze(1)  # (latent, 1, latent)
+        held = [(torch.where(some, average, z), context) for some in each.split(_rows_at_once(network) // len(z) or 1)]
+        held += [(average.expand_as(z)[None], context), (z[None], context.mean(0, keepdim=True).expand_as(context))]
+        moved = torch.cat([(self._decoded_mean(*some) - usual).square().mean(-2).sqrt() for some in held])
+        distance = moved.double().cpu().numpy()
+        deviation = np.full(len(scaling.kinds), np.nan)
+        counted = scaling.varies & ~scaling.of_kind(*CLASSES)
+        deviation[counted] = np.nanstd(scaling.apply(panel.values)[:, counted], axis=0)
+        return distance / np.where(deviation > 0, deviation, np.nan)
+
+    def _decoded_mean(self, z: Tensor, context: Tensor) -> Tensor:
+        return self.model_.likelihood.mean(self.model_.decode_missing(z, context))
+
+    def _encoded(self, panel: Panel) -> Iterator[tuple[Tensor, Tensor]]:
+        """Latent means of the panel's rows, and what else is decoded from."""
+        for _, keep, batch, _ in self._batches_of(panel, _whole(panel), _rows_at_once(self.model_), seed=0):
+            posterior, context = self.model_.encode(batch)
+            yield posterior.mean.flatten(0, 1)[keep], context.flatten(0, 1)[keep]
+
+    def _own(self, data: Any) -> Panel:
+        check_is_fitted(self)
+        return self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
 
     @torch.no_grad()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
@@ -231,6 +300,10 @@ class GPVAE(Trained):
                 shape = (chosen.stop - first, *posterior.mean.shape)
                 z = posterior.sample(torch.randn(shape, generator=generator, device=device))
                 yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted], seen), generator
+
+
+def _whole(panel: Panel) -> list[Part]:
+    return [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
 
 
 def _rows_at_once(model: LatentModel) -> int:

@@ -48,6 +48,7 @@ class Panel:
     clock: Clock
     source: Source
     labels: Labels = field(default_factory=dict)
+    origin: float | None = None  # of datetimes: the moment of time 0, in seconds since 1970
 
     def __post_init__(self) -> None:
         rows = self.values.shape[0]
@@ -112,9 +113,13 @@ class Panel:
         if not lengths.sum() or not series[0].shape[1]:
             raise DataError("there are no rows, or no columns")
         if times is None:
-            clock, flat_times = "number", np.concatenate([np.arange(n, dtype=np.float64) for n in lengths])
+            clock, flat_times, origin = (
+                "number",
+                np.concatenate([np.arange(n, dtype=np.float64) for n in lengths]),
+                None,
+            )
         else:
-            clock, flat_times = array_times(concatenated_times(times, lengths))
+            clock, flat_times, origin = array_times(concatenated_times(times, lengths))
         values = np.concatenate(series).astype(np.float64, copy=False)
         panel = cls(
             values=values,
@@ -124,6 +129,7 @@ class Panel:
             ids=tuple(range(len(series))),
             clock=clock,
             source=source,
+            origin=origin,
         )
         lost = np.flatnonzero(~np.isfinite(flat_times))
         if len(lost):
@@ -158,7 +164,7 @@ class Panel:
         values = np.column_stack([column_values(table.get_column(name), labels.get(name)) for name in chosen])
         names, codes = series_of_rows(table, id)
         time = only_time_column(table, id) if time is None else time
-        clock, moments = time_of_rows(table, time)
+        clock, moments, origin = time_of_rows(table, time)
         order = np.lexsort((moments, codes))
         source = FrameSource(table, order, id, time)
         panel = cls(
@@ -170,6 +176,7 @@ class Panel:
             clock=clock,
             source=source,
             labels=labels,
+            origin=origin,
         )
         twins = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
         if len(twins):
@@ -217,6 +224,24 @@ class Panel:
         """Each series' id and rows."""
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):
             yield name, slice(int(start), int(start + length))
+
+    def pick(self, series: NDArray[np.int64], steps: int | None = None) -> "Panel":
+        """Some of the series, or of each the first steps, as if the data had held nothing else."""
+        lengths = self.lengths[series] if steps is None else np.minimum(self.lengths[series], steps)
+        rows = self.rows_of(series, lengths)
+        values = self.values[rows]
+        if isinstance(self.source, FrameSource):
+            own = self.source
+            source = FrameSource(own.table[own.order[rows]], np.arange(len(rows)), own.id, own.time)
+        else:
+            source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
+        ids = tuple(self.ids[i] for i in series)
+        return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
+
+    def rows_of(self, series: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first rows of some series, so many of each."""
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(self.starts[series], lengths) + within
 
     def with_values(self, values: Floats) -> "Panel":
         """The same rows holding other values."""

@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.times import Clock, DataError, Floats, column_times
+from gpvae.times import DataError, Floats, Moments, column_times
 
 Bools = NDArray[np.bool_]
 Labels = Mapping[str, tuple[Any, ...]]  # of columns of text: what the numbers 0, 1, … in them stand for
@@ -333,10 +333,10 @@ def _datetime_index(table: nw.DataFrame[Any]) -> Any:
     return index if dtype is not None and dtype.kind == "M" else None
 
 
-def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> tuple[Clock, Floats]:
+def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> Moments:
     if time is not None:
         return column_times(table.get_column(time), f"column {time!r}")
     index = _datetime_index(table)
     if index is not None:
         return column_times(nw.from_native(index.to_series(), series_only=True), "the index")
-    return "number", np.arange(len(table), dtype=np.float64)
+    return Moments("number", np.arange(len(table), dtype=np.float64))

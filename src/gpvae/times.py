@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import narwhals as nw
 import numpy as np
@@ -15,23 +15,32 @@ _DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
 
 
+class Moments(NamedTuple):
+    """Times as numbers; of dates, in seconds since the first, which is the `origin`."""
+
+    clock: Clock
+    times: Floats
+    origin: float | None = None  # of dates: seconds since 1970, in their own zone where they name none, else in UTC
+
+
 class DataError(ValueError):
     """The data cannot be used as given; the message names the file, series, column or row at fault."""
 
 
-def array_times(flat: NDArray[Any]) -> tuple[Clock, Floats]:
+def array_times(flat: NDArray[Any]) -> Moments:
     """An array of numbers, datetime64, timedelta64, datetimes or text."""
     if flat.dtype.kind == "M":
         flat = flat.astype(np.promote_types(flat.dtype, "M8[s]"))
-        return "datetime", (flat - np.fmin.reduce(flat)) / np.timedelta64(1, "s")
+        first, second = np.fmin.reduce(flat), np.timedelta64(1, "s")
+        return Moments("datetime", (flat - first) / second, float((first - np.datetime64(0, "s")) / second))
     if flat.dtype.kind == "m":
-        return "number", flat / np.timedelta64(1, "s")
+        return Moments("number", flat / np.timedelta64(1, "s"))
     if flat.dtype.kind in "OU":
         return parse_times([None if item is None else str(item) for item in flat], "the list of times")
-    return "number", flat.astype(np.float64)
+    return Moments("number", flat.astype(np.float64))
 
 
-def column_times(column: nw.Series[Any], name: str) -> tuple[Clock, Floats]:
+def column_times(column: nw.Series[Any], name: str) -> Moments:
     """Numbers as they are; datetimes, dates and text that says a time as seconds since the first."""
     lost, what = column.is_null(), "missing"
     if column.dtype.is_float():
@@ -43,21 +52,22 @@ def column_times(column: nw.Series[Any], name: str) -> tuple[Clock, Floats]:
     if column.dtype.is_integer():
         ticks = column.to_numpy()
         # Nanoseconds since 1970, say, are beyond what a float64 tells apart: count them from the first.
-        return "number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64)
+        return Moments("number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64))
     if column.dtype.is_numeric():
-        return "number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+        return Moments("number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64))
     if column.dtype == nw.Date:
         column = column.cast(nw.Datetime("us"))
     if isinstance(column.dtype, nw.Datetime):
         unit = column.dtype.time_unit if column.dtype.time_unit != "s" else "ms"
         ticks = column.dt.timestamp(cast(Any, unit)).to_numpy().astype(np.int64)
-        return "datetime", (ticks - ticks.min()) / {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+        second = {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+        return Moments("datetime", (ticks - ticks.min()) / second, float(ticks.min() / second))
     if column.dtype == nw.Duration:
-        return "number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6
+        return Moments("number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6)
     raise DataError(f"{name} holds {column.dtype}, not times")
 
 
-def parse_times(texts: Sequence[str | None], name: str) -> tuple[Clock, Floats]:
+def parse_times(texts: Sequence[str | None], name: str) -> Moments:
     """Numbers, ISO 8601 dates and times (with or without a zone), or one of the usual formats, the same for all."""
     for row, text in enumerate(texts):
         if text is None or not text.strip():
@@ -68,10 +78,12 @@ def parse_times(texts: Sequence[str | None], name: str) -> tuple[Clock, Floats]:
     except ValueError:
         moments = parse_datetimes(stripped, name)
         first = min(moments)
-        return "datetime", np.array([(moment - first) / dt.timedelta(seconds=1) for moment in moments])
+        seconds = np.array([(moment - first) / dt.timedelta(seconds=1) for moment in moments])
+        utc = first if first.tzinfo else first.replace(tzinfo=dt.UTC)
+        return Moments("datetime", seconds, utc.timestamp())
     if not np.isfinite(numbers).all():
         raise DataError(f"the time in {name} is not finite in row {int(np.argmin(np.isfinite(numbers))) + 1}")
-    return "number", numbers
+    return Moments("number", numbers)
 
 
 def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from gpvae import missingness
 from gpvae.batches import Batch, Batches, Cut, Part, Piece, Rows, grouped, whole_pieces, windows
-from gpvae.imputer import Filled, Imputer
+from gpvae.imputer import Filled, Imputer, KeptAside
 from gpvae.model import Loss
 from gpvae.panel import Bools, Panel
 from gpvae.schema import Schema
@@ -120,6 +121,7 @@ class Trained(Imputer):
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
         self._require_sensible_settings()
+        started = time.perf_counter()
         panel = self._read(data)
         schema = self._new_schema(panel)
         panel = panel.relabelled(schema.labels)
@@ -159,6 +161,8 @@ class Trained(Imputer):
             if held_out.any():
                 self._afterwards(network, exam)
         self.model_, self.schema_, self.history_ = network.eval(), schema, run.history
+        self.kept_aside_ = KeptAside.of(panel, held_out) if held_out.any() else None
+        self.seconds_ = time.perf_counter() - started
         return self
 
     def _new_schema(self, panel: Panel) -> Schema:

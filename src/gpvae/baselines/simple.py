@@ -84,13 +84,13 @@ def mean(panel: Panel, usual: Floats) -> Floats:
 
 def forward(panel: Panel, usual: Floats, *, back: bool = False) -> Floats:
     """See `Forward`; `usual` before the first observation, or, carried `back`, that one."""
-    last, following = _neighbours(panel)
+    last, following = neighbours(panel)
     return _take(panel, np.where((last < 0) & back, following, last), usual)
 
 
 def linear(panel: Panel, usual: Floats) -> Floats:
     """See `Linear`."""
-    last, following = _neighbours(panel)
+    last, following = neighbours(panel)
     before = _take(panel, np.where(last >= 0, last, following), usual)
     after = _take(panel, np.where(following >= 0, following, last), usual)
     start, end = panel.times[last], panel.times[following]
@@ -99,7 +99,7 @@ def linear(panel: Panel, usual: Floats) -> Floats:
     return np.where(panel.observed, panel.values, before + share * (after - before))
 
 
-def _neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each cell, the row of the last observation at or before it and of the next at or after it; -1 = none."""
     rows = np.arange(len(panel.values))[:, None]
     first = panel.starts[panel.series_of_row][:, None]

@@ -52,7 +52,7 @@ class DataSet:
         panel = even_panel(values, self.panel.columns, ids, self.panel.times[: values.shape[1]])
         return replace(
             self,
-            panel=replace(panel, clock=self.panel.clock),
+            panel=replace(panel, clock=self.panel.clock, origin=self.panel.origin),
             truth=panel.values if self.truth is self.panel.values else truth.reshape(panel.values.shape),
             labels=None if self.labels is None else self.labels[series],
             splits={},
@@ -67,7 +67,7 @@ def even_panel(
 ) -> Panel:
     """(series, time, feature) with the same `times` (time,) in all, without a copy: float32 stays float32."""
     series, steps, features = values.shape
-    clock, moments = array_times(np.arange(steps) if times is None else times)
+    clock, moments, origin = array_times(np.arange(steps) if times is None else times)
     if (np.diff(moments) <= 0).any():
         raise DataError(f"times must increase; they do not at step {int(np.argmax(np.diff(moments) <= 0)) + 1}")
     return Panel(
@@ -78,6 +78,7 @@ def even_panel(
         ids=tuple(ids),
         clock=clock,
         source=ArraySource(values),
+        origin=origin,
     )
 
 

@@ -127,7 +127,7 @@ def like_own(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
     require_share(rate)
     wanted, observed = rate * require_cells(panel), panel.observed
     if observed.all():
-        raise DataError("the panel has no gaps that could be imitated")
+        raise DataError("the data has no gaps to imitate")
     rng, chosen = np.random.default_rng(seed), np.zeros(observed.shape, dtype=bool)
     longest = 2 * rate * observed.sum(axis=0)
     for _ in range(MOVES):

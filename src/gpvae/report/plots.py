@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpvae.evaluation import Evaluation
 from gpvae.imputation import Imputation
-from gpvae.panel import Bools, Floats
+from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.report.missing import pattern
+from gpvae.report.summary import image_shape_of
+from gpvae.report.trust import Evidence, judge, own_evidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 OBSERVED, FILLED, TRUTH = "#333333", "#0072B2", "#D55E00"  # safe for the colour-blind, distinct in grey
+MARKERS = "Dosv^"
 
 
 def plot_series(
@@ -24,7 +29,7 @@ def plot_series(
     truth: Floats | None = None,
     level: float = 0.9,
 ) -> "Figure":
-    """One series, a panel for each column: observed points, the filled values, their interval.
+    """One series, a panel for each column: observed points, the filled values, their interval if they have any.
 
     `series` is an id, by default the first; `rows` cuts a stretch out of it; `truth` (row, feature) is shown where
     values were missing.
@@ -33,28 +38,129 @@ def plot_series(
 
     panel = imputation.panel
     names = list(columns or panel.columns)
-    which = 0 if series is None else panel.ids.index(series)
-    place = slice(int(panel.starts[which]), int(panel.starts[which] + panel.lengths[which]))
-    times, unit = _readable(panel.times[place][rows] - panel.times[place.start], panel.clock)
-    lower, upper = imputation.interval_rows(level)
+    place = _rows(panel, series)
+    times = _moments(panel, panel.times[place][rows])
+    filled = imputation.mean_rows
+    lower, upper = imputation.interval_rows(level) if imputation.has_intervals else (filled, filled)
     figure, axes = plt.subplots(
         len(names), 1, sharex=True, squeeze=False, figsize=(10, 1.0 + 1.7 * len(names)), layout="constrained"
     )
     for axis, name in zip(axes[:, 0], names, strict=True):
         j = panel.columns.index(name)
-        mean, low, high = (array[place, j][rows] for array in (imputation.mean_rows, lower, upper))
+        mean, low, high = (array[place, j][rows] for array in (filled, lower, upper))
         hidden = None if truth is None else truth[place, j][rows]
         _draw(axis, times, mean, low, high, panel.observed[place, j][rows], hidden)
         axis.set_ylabel(name)
-    axes[-1, 0].set_xlabel(unit)
-    axes[0, 0].set_title(f"filled gaps with {level:.0%} intervals", loc="left")
+    _name_time(axes[-1, 0], panel)
+    with_intervals = f"filled gaps with {level:.0%} intervals" if imputation.has_intervals else "filled gaps"
+    axes[0, 0].set_title(with_intervals, loc="left")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False)
     return figure
 
 
+def plot_calibration(result: Imputation | Evaluation) -> "Figure":
+    """The share of known values that intervals hold, against the share they promise; for each method that has any.
+
+    Of an imputation by the imputer that was fitted to its data, those cells are judged that it had held out.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(4.2, 4.2), layout="constrained")
+    axis.plot([0, 1], [0, 1], "--", color=TRUTH, linewidth=1.2, label="as promised")
+    curves = _calibrations(result)
+    shades = np.linspace(0.0, 0.6, len(curves))
+    for (name, points), marker, shade in zip(curves.items(), MARKERS, shades, strict=False):
+        level, share, low, high = (np.array([point[key] for point in points]) for key in POINT)
+        ends = np.stack([share - low, high - share])
+        colour = tuple((1 - shade) * np.array(_rgb(FILLED)) + shade)
+        axis.errorbar(level, share, yerr=ends, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="promised", ylabel="held")
+    axis.legend(frameon=False, loc="upper left")
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+POINT = ("level", "share", "low", "high")
+
+
+def _calibrations(result: Imputation | Evaluation) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, Evidence | str]
+    if isinstance(result, Evaluation):
+        found = {
+            name: Evidence(each, result.panel.relabelled(each.panel.labels).values, result.cells)
+            for name, each in result.imputations.items()
+            if each.has_intervals
+        }
+    else:
+        found = {result.method: own_evidence(result)}
+    judged = {name: judge(evidence, name) for name, evidence in found.items()}
+    curves = {name: each["calibration"]["points"] for name, each in judged.items() if each["calibration"]}
+    if not curves:
+        reasons = [each["none"] for each in judged.values()] or ["no method gives intervals"]
+        raise DataError(f"there is no calibration to draw: {reasons[0]}")
+    return curves
+
+
+def plot_missingness(data: Panel | Imputation) -> "Figure":
+    """The share that is missing of each column over time, all series together."""
+    from matplotlib import pyplot as plt
+
+    panel = data.panel if isinstance(data, Imputation) else data
+    found = pattern(panel)
+    names, times = found["columns"], found["over_time"]["times"]
+    shares = np.array(found["over_time"]["shares"], dtype=float)
+    figure, axis = plt.subplots(figsize=(10, 1.0 + 0.28 * len(names)), layout="constrained")
+    half = (times[-1] - times[0]) / max(1, len(times) - 1) / 2 or 0.5
+    ends = _moments(panel, np.array([times[0] - half, times[-1] + half]))
+    if panel.origin is not None:
+        axis.xaxis_date()
+    extent = (*(axis.convert_xunits(end) for end in ends), len(names) - 0.5, -0.5)
+    image = axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=1, extent=extent, interpolation="nearest")
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
+    axis.spines[:].set_visible(False)
+    _name_time(axis, panel)
+    figure.colorbar(image, ax=axis, label="share missing", ticks=[0, 0.5, 1], pad=0.01)
+    return figure
+
+
+def plot_reconstructions(
+    imputation: Imputation,
+    series: Any = None,
+    *,
+    truth: Floats | None = None,
+    frames: int = 10,
+    image_shape: tuple[int, int, int] | None = None,
+) -> "Figure":
+    """Frames of a series of images: the truth, if given (row, feature), the input, what was filled in, how unsure.
+
+    Pixels lie between 0 and 1. `image_shape` is (channel, height, width), which a model of images knows.
+    """
+    from gpvae.report.figures import Frames, reconstructions
+
+    panel = imputation.panel
+    shape = image_shape or image_shape_of(imputation)
+    if shape is None:
+        raise DataError("image_shape is needed: (channel, height, width), as many as there are columns")
+    rows = np.arange(len(panel.values))[_rows(panel, series)][:frames]
+    shown = {} if truth is None else {"truth": truth[rows]}
+    shown |= {"input": panel.values[rows], "filled": imputation.mean_rows[rows]}
+    if imputation.stds is not None:
+        unsure = np.nan_to_num(imputation.std_rows[rows])
+        shown["uncertainty"] = 1 - unsure / max(float(unsure.max()), 1e-12)
+    return reconstructions([Frames(f"series {panel.ids[0] if series is None else series}", shape, shown)])
+
+
+def _rows(panel: Panel, series: Any) -> slice:
+    if series is not None and series not in panel.ids:
+        raise DataError(f"there is no series {series!r}")
+    which = 0 if series is None else panel.ids.index(series)
+    return slice(int(panel.starts[which]), int(panel.starts[which] + panel.lengths[which]))
+
+
 def _draw(
-    axis: "Axes", times: Floats, mean: Floats, lower: Floats, upper: Floats, observed: Bools, truth: Floats | None
+    axis: "Axes", times: Any, mean: Floats, lower: Floats, upper: Floats, observed: Bools, truth: Floats | None
 ) -> None:
     missing = ~observed
     # The band reaches from the observation before a gap to the one behind it, where it has no width.
@@ -70,11 +176,23 @@ def _draw(
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _readable(seconds: Floats, clock: str) -> tuple[Floats, str]:
-    """Times from the start of the series, in a unit that suits their length."""
-    if clock == "number":
-        return seconds, "time"
-    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if len(seconds) and seconds[-1] - seconds[0] >= 2 * length:
-            return seconds / length, f"{unit} from the start"
-    return seconds, "seconds from the start"
+def _moments(panel: Panel, times: Floats) -> Any:
+    """Dates, where times are dates."""
+    if panel.origin is None:
+        return times
+    return np.datetime64(0, "us") + np.rint((panel.origin + times) * 1e6).astype("m8[us]")
+
+
+def _name_time(axis: "Axes", panel: Panel) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    if panel.origin is None:
+        axis.set_xlabel(str(panel.source.time or "time"))
+        return
+    locator = AutoDateLocator()
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))

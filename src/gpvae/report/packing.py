@@ -1,0 +1,163 @@
+"""The values of a report's series in few bytes: quantised, one plane after the other, compressed.
+
+A pack holds some series. Its cells stand series by series, within a series column by column, then step by step:
+
+times     float64 of each row
+state     of each cell: MISSING, OBSERVED or FILLED; + HELD_OUT if its truth is known
+observed  float32 of observed cells
+truth     float32 of held-out cells
+ranges    float32, for each series and column: lowest filled value, their range, widest 90 % interval
+mean      uint16 of filled cells: place in that range, of LEVELS (real numbers) or 65535 (others)
+width     uint8: √(90 % interval / widest) of 127; 255: there is none
+place     uint8: where the mean lies in the interval,   (mean - lower) / width = place / 32 - 2
+quarters  2 × uint8: ends of the 50 % interval in 32nds of the width, from the lower end
+samples   uint8 each: in 16ths of the width, from 7.5 of it below the lower end
+certainty uint8: probability of the filled class, of 255; only where there are classes
+
+That is finer than a plot shows, and as coarse as that allows: what is left of fine detail does not compress.
+Numbers of several bytes are kept by byte: all first bytes, all second bytes, …; the first is the lowest.
+"""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpvae.imputation import Imputation
+from gpvae.panel import Bools, Floats, Panel
+from gpvae.scaling import CLASSES, DISCRETE
+
+MISSING, OBSERVED, FILLED, HELD_OUT = 0, 1, 2, 4
+LEVELS = 2047
+BAND = (0.05, 0.25, 0.75, 0.95)
+CELLS_TOGETHER = 150_000
+
+
+@dataclass(frozen=True)
+class Packer:
+    """What a report keeps of each filled cell, the same for all of its series."""
+
+    bands: bool
+    samples: int
+    certainty: bool
+
+    def pack(self, imputation: Imputation, truth: Floats | None, held_out: Bools | None) -> bytes:
+        """A few series; `truth` (row, feature) of the cells `held_out`."""
+        panel, order = imputation.panel, _order(imputation.panel)
+        state = np.where(panel.observed, OBSERVED, MISSING).astype(np.uint8).ravel()
+        state[imputation.cells] = FILLED
+        if held_out is not None:
+            state |= np.where(held_out.ravel(), HELD_OUT, 0).astype(np.uint8)
+        state = state[order]
+        planes = [_bytes(panel.times), state.tobytes()]
+        planes.append(_bytes(panel.values.ravel()[order][state & 3 == OBSERVED].astype(np.float32)))
+        if truth is not None:
+            planes.append(_bytes(truth.ravel()[order][state & HELD_OUT > 0].astype(np.float32)))
+        number = np.full(len(order), -1)
+        number[imputation.cells] = np.arange(len(imputation.cells))
+        places = number[order]
+        packed = b"".join([*planes, *self._filled(imputation, places[places >= 0])])
+        return gzip.compress(packed, compresslevel=6, mtime=0)  # a higher level takes twice the time for a hundredth
+
+    def _filled(self, imputation: Imputation, order: NDArray[np.int64]) -> Iterator[bytes]:
+        width = len(imputation.panel.columns)
+        rows, column = np.divmod(imputation.cells[order], width)
+        group = imputation.panel.series_of_row[rows] * width + column
+        groups = len(imputation.panel) * width
+        mean = imputation.values[order]
+        lowest, highest = (_by_group(end, mean, group, groups) for end in (np.minimum, np.maximum))
+        bands = imputation.quantiles(*BAND)[:, order] if self.bands else np.full((4, len(order)), np.nan)
+        widths = bands[3] - bands[0]
+        widest = _by_group(np.fmax, widths, group, groups)
+        yield from (_bytes(each.astype(np.float32)) for each in (lowest, highest - lowest, widest))
+        levels = np.where(_of_kind(imputation, *DISCRETE)[column], 65535, LEVELS)
+        yield _bytes(np.rint(levels * _share(mean - lowest[group], (highest - lowest)[group])).astype(np.uint16))
+        if self.bands:
+            there = np.isfinite(widths)
+            code = np.rint(127 * np.sqrt(_share(widths, widest[group])))
+            yield np.where(there, code, 255).astype(np.uint8).tobytes()
+            yield _places(mean - bands[0], widths, 32, 2.0)
+            yield from (_places(quarter - bands[0], widths, 32, 0.0) for quarter in bands[1:3])
+            yield from (_places(draw - bands[0], widths, 16, 7.5) for draw in self._some_draws(imputation, order))
+        if self.certainty:
+            assert imputation.draws is not None
+            classes = _of_kind(imputation, *CLASSES)[imputation.cells % width]
+            shares = np.zeros(len(classes))
+            shares[classes] = imputation.draws.at(classes).share_of(imputation.values[classes])
+            yield np.rint(255 * shares[order]).astype(np.uint8).tobytes()
+
+    def _some_draws(self, imputation: Imputation, order: NDArray[np.int64]) -> Floats:
+        draws = imputation.draws
+        if draws is None or not self.samples:
+            return np.empty((0, len(order)))
+        return draws.scaling.undo(draws.scaled[order, : self.samples], draws.feature[order]).T
+
+
+def together(panel: Panel, kept: int) -> Iterator[tuple[int, int]]:
+    """The first `kept` series in runs of a convenient size: first, and last without that."""
+    first, cells = 0, 0
+    for i in range(kept):
+        size = int(panel.lengths[i]) * len(panel.columns)
+        if i > first and cells + size > CELLS_TOGETHER:
+            yield first, i
+            first, cells = i, 0
+        cells += size
+    if kept > first:
+        yield first, kept
+
+
+def pack_latents(mean: NDArray[Any], std: NDArray[Any]) -> bytes:
+    """(row, latent) of one series: the lowest mean, the range of the means and the largest deviation of each latent as
+    float32; then, latent by latent, means as uint16 in their range and deviations as uint8 of the largest.
+    """
+    lowest, span, largest = mean.min(axis=0), np.ptp(mean, axis=0), std.max(axis=0)
+    heads = [_bytes(each.astype(np.float32)) for each in (lowest, span, largest)]
+    means = np.rint(LEVELS * _share(mean - lowest, span)).astype(np.uint16)
+    deviations = np.rint(255 * _share(std, largest)).astype(np.uint8)
+    return gzip.compress(b"".join([*heads, _bytes(means.T.ravel()), deviations.T.tobytes()]), mtime=0)
+
+
+def _order(panel: Panel) -> NDArray[np.int64]:
+    """The cells of the flattened (row, feature) in the order of a pack."""
+    columns = np.arange(len(panel.columns))[:, None]
+    runs = [(np.arange(rows.start, rows.stop) * len(columns) + columns).ravel() for _, rows in panel.series()]
+    return np.concatenate(runs)
+
+
+def _of_kind(imputation: Imputation, *kinds: str) -> Bools:
+    """Of the panel's columns, as far as draws tell."""
+    found = np.zeros(len(imputation.panel.columns), dtype=bool)
+    if imputation.draws is not None:
+        chosen = imputation.draws.scaling.of_kind(*kinds)[imputation.draws.feature]
+        found[np.unique(imputation.cells[chosen] % len(found))] = True
+    return found
+
+
+def _by_group(reduce: np.ufunc, values: Floats, group: NDArray[np.int64], groups: int) -> Floats:
+    """Of values whose groups follow each other; 0 for those that have none."""
+    found = np.zeros(groups)
+    if len(values):
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        found[group[starts]] = reduce.reduceat(values, starts)
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
+    part, whole = np.broadcast_arrays(part, whole)
+    usable = (whole > 0) & np.isfinite(part)
+    return np.clip(np.divide(part, whole, out=np.zeros(part.shape), where=usable), 0, 1)
+
+
+def _places(distance: Floats, width: Floats, parts: int, before: float) -> bytes:
+    usable = (width > 0) & np.isfinite(distance)
+    share = np.divide(distance, width, out=np.zeros_like(width), where=usable)
+    return np.clip(np.rint(parts * (share + before)), 0, 255).astype(np.uint8).tobytes()
+
+
+def _bytes(numbers: NDArray[Any]) -> bytes:
+    """Byte by byte: neighbours differ least in their highest bytes, which then compress well."""
+    little = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<"))
+    return little.view(np.uint8).reshape(-1, little.itemsize).T.tobytes()

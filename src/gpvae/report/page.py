@@ -1,0 +1,122 @@
+"""The report as one HTML file that needs nothing else: no network, no server, no other file."""
+
+import gzip
+import json
+import secrets
+from base64 import b64encode
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gpvae.evaluation import Evaluation
+from gpvae.files import whole_or_not_at_all
+from gpvae.imputation import Imputation
+from gpvae.report.summary import summarise
+from gpvae.report.trust import Evidence, own_evidence
+from gpvae.report.words import digits, percent
+
+WEB = Path(__file__).parent / "web"
+SCRIPTS = (
+    "unpack",
+    "look",
+    "overview",
+    "trust",
+    "series",
+    "choose",
+    "latent",
+    "images",
+    "start",
+)  # each uses those before
+INLINE_HEIGHT = 760  # pixels, in a notebook
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What is to be shown; `html` shows it. In a notebook it shows itself."""
+
+    summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        data = self.summary["data"]
+        return f"Report({data['series']:,} series, {data['steps']:,} steps, {len(self.summary['columns'])} columns)"
+
+    @property
+    def html(self) -> str:
+        return _render(self.summary)
+
+    def written(self, path: str | Path | None, *, overwrite: bool = False) -> Self:
+        """The same, with its page in a file, if one is named; whole or not at all."""
+        if path is not None:
+            with whole_or_not_at_all(Path(path), force=overwrite) as partial:
+                partial.write_bytes(self.html.encode("utf-8", "xmlcharrefreplace"))
+        return self
+
+    def _repr_html_(self) -> str:
+        look = f'width="100%" height="{INLINE_HEIGHT}" style="border:1px solid #8888" sandbox="allow-scripts"'
+        return f'<iframe title="gpvae report" {look} srcdoc="{escape(self.html)}"></iframe>'
+
+
+def of_imputation(imputation: Imputation) -> Report:
+    return Report(summarise(imputation, evidence=own_evidence(imputation)))
+
+
+def of_part(imputation: Imputation, cells: int) -> Report:
+    """Of the first series, about so many cells of them: quick to make, small enough for a notebook."""
+    ends = np.cumsum(imputation.panel.lengths) * len(imputation.panel.columns)
+    count = max(1, int(np.searchsorted(ends, cells, side="right")))
+    part = imputation if count >= len(imputation.panel) else imputation.part(0, count)
+    others = "" if part is imputation else f" These are the first {count:,} of {len(imputation.panel):,} series."
+    told = f"Here only what was filled in is shown; .report() fills known cells too, and judges by them.{others}"
+    return Report(summarise(part, evidence=told))
+
+
+def of_evaluation(evaluation: Evaluation) -> Report:
+    """The last method that gives intervals, or the last, beside the others."""
+    found = evaluation.imputations
+    name = ([each for each in found if found[each].has_intervals] or [*found])[-1]
+    imputation = replace(found[name], method=name)
+    truth = evaluation.panel.relabelled(imputation.panel.labels).values
+    others = {each: other for each, other in found.items() if each != name}
+    scores = [asdict(score) for score in evaluation.scores]
+    evidence = Evidence(imputation, truth, evaluation.cells, others)
+    held_out = ~imputation.panel.observed & ~np.isnan(truth)
+    return Report(summarise(imputation, evidence=evidence, truth=truth, held_out=held_out, scores=scores))
+
+
+def _render(summary: dict[str, Any]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    series, latent = dict(summary["series"]), summary["latent"]
+    packs = [pack["data"] for pack in series["packs"]]
+    series["packs"] = [{"first": pack["first"], "last": pack["last"]} for pack in series["packs"]]
+    in_page = summary | {"series": series, "latent": latent and {k: v for k, v in latent.items() if k != "packs"}}
+    environment = Environment(loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {"percent": percent, "digits": digits}
+    return environment.get_template("page.html").render(
+        **summary,
+        json=_for_script(in_page),
+        packs=packs,
+        latent_packs=latent["packs"] if latent else [],
+        style=(WEB / "page.css").read_text(encoding="utf-8"),
+        scripts=[(WEB / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS],
+        plotly=_plotly(),
+        nonce=secrets.token_urlsafe(16),
+    )
+
+
+def _for_script(plain: dict[str, Any]) -> str:
+    """JSON that no name in it can end the script with."""
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _plotly() -> str:
+    """Plotly's own script, packed."""
+    from plotly.offline import get_plotlyjs
+
+    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()

@@ -1,0 +1,188 @@
+"use strict";
+// The latent series, what they drive, and how training went.
+
+if (latent) {
+  chart("trajectories", async () => {
+    const kept = view.number < latent.kept && series.packs.length,
+      note = $("latent-note");
+    const few =
+      latent.kept < series.ids.length
+        ? ` To keep this file small, latent series are here for the first ${whole(latent.kept)} of ${whole(series.ids.length)} series.`
+        : "";
+    if (!kept || !view.series) {
+      Plotly.purge("trajectories");
+      $("trajectories").replaceChildren();
+      note.textContent = `Not kept for this series.${few}`;
+      return;
+    }
+    const planes = new Planes(await unpacked(`latent-${view.number}`)),
+      every = latent.every[view.number];
+    const steps = Math.ceil(series.lengths[view.number] / every),
+      x = view.series.x.filter((_, t) => t % every === 0);
+    const [lowest, span, largest] = [0, 1, 2].map(() => planes.numbers(latent.dims, Float32Array));
+    const mean = planes.numbers(latent.dims * steps, Uint16Array),
+      std = planes.take(latent.dims * steps);
+    const shown = latent.order.slice(0, Number($("latent-count").value)),
+      height = 60 + 74 * shown.length;
+    const frame = layout({ height, margin: { l: 64, r: 8, t: 8, b: 36 }, annotations: [] }),
+      traces = [];
+    frame.xaxis = timeAxis({ anchor: shown.length > 1 ? `y${shown.length}` : "y" });
+    shown.forEach((k, place) => {
+      const on = { xaxis: "x", yaxis: place ? `y${place + 1}` : "y" },
+        at = (t) => lowest[k] + (mean[k * steps + t] / series.levels) * span[k],
+        reach = (t) => 1.645 * largest[k] * (std[k * steps + t] / 255);
+      const order = x.map((_, t) => t),
+        back = order.slice().reverse();
+      traces.push({
+        type: "scatter",
+        mode: "lines",
+        x: [...order, ...back].map((t) => x[t]),
+        y: [...order.map((t) => at(t) + reach(t)), ...back.map((t) => at(t) - reach(t))],
+        fill: "toself",
+        fillcolor: faded(colour("filled"), 0.22),
+        line: { width: 0 },
+        hoverinfo: "skip",
+        ...on,
+      });
+      traces.push({
+        type: "scatter",
+        mode: x.length > 1 ? "lines" : "markers",
+        x,
+        y: order.map(at),
+        line: { color: colour("filled"), width: 1.4 },
+        hovertemplate: `latent ${k + 1}: %{y:.3g}<br>%{x}<extra></extra>`,
+        ...on,
+      });
+      const top = 1 - place / shown.length;
+      frame[place ? `yaxis${place + 1}` : "yaxis"] = axis({
+        domain: [top - 1 / shown.length + 8 / height, top],
+        nticks: 3,
+        zeroline: false,
+        fixedrange: true,
+        title: title(`latent ${k + 1}`),
+      });
+    });
+    const thin = every > 1 ? ` Every ${every}th step is shown.` : "";
+    const scales = latent.in_steps.filter((scale) => scale !== null);
+    const unit =
+      scales.length && Math.max(...scales) > 0
+        ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
+        : "";
+    note.textContent = `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; where little is observed, bands are wide.${unit}${thin}${few}`;
+    await Plotly.react("trajectories", traces, frame, config);
+  });
+  $("latent-count").addEventListener("change", () => charts.get("trajectories")());
+
+  chart("influence", () => {
+    const { rows, columns: names, values } = latent.influence,
+      height = Math.max(260, Math.min(720, 100 + 17 * rows.length));
+    return Plotly.react(
+      "influence",
+      [
+        {
+          type: "heatmap",
+          z: values,
+          zmin: 0,
+          zmax: Math.max(
+            1e-6,
+            ...values
+              .slice(0, -1)
+              .flat()
+              .map((value) => value ?? 0),
+          ),
+          colorscale: sequential(),
+          xgap: 1,
+          ygap: 1,
+          texttemplate: names.length <= 10 ? "%{z:.1g}" : "",
+          textfont: { size: narrow() ? 9 : 11 },
+          customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)),
+          hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
+          colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, title: { text: "moves by", side: "right" } },
+        },
+      ],
+      layout({
+        height,
+        xaxis: axis({ ...named(names, 12), ...slanted(names), showgrid: false }),
+        yaxis: axis({ ...someNames(rows, height - 70, 24), autorange: "reversed", showgrid: false }),
+      }),
+      config,
+    );
+  });
+}
+
+if (training)
+  chart("history", () => {
+    const titles = {
+      loss: "loss (the negative bound)",
+      nll: "fit: −log likelihood",
+      kl: "KL to the prior",
+      validation: "error on held-out cells",
+    };
+    const names = Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
+    const across = narrow() ? 1 : Math.min(2, names.length),
+      down = Math.ceil(names.length / across),
+      height = 40 + 210 * down;
+    const frame = layout({ height, margin: { l: 56, r: 12, t: 26, b: 40 }, annotations: [] });
+    const epochs = Array.from({ length: training.epochs }, (_, i) => i + 1),
+      traces = [];
+    names.forEach((name, i) => {
+      const id = i ? i + 1 : "",
+        values = training.parts[name],
+        row = Math.floor(i / across),
+        column = i % across;
+      const top = 1 - row / down,
+        bottom = 1 - (row + 1) / down + 62 / height,
+        left = column / across + (column ? 0.05 : 0),
+        right = (column + 1) / across - (column + 1 < across ? 0.02 : 0);
+      const judged = name === "validation",
+        known = epochs.filter((epoch) => values[epoch - 1] !== null);
+      traces.push({
+        type: "scatter",
+        mode: known.length < 60 ? "lines+markers" : "lines",
+        x: known,
+        y: known.map((epoch) => values[epoch - 1]),
+        line: { color: judged ? colour("truth") : colour("filled"), width: 1.8, dash: judged ? "solid" : "solid" },
+        marker: { size: 4, symbol: judged ? "diamond" : "circle" },
+        xaxis: `x${id}`,
+        yaxis: `y${id}`,
+        hovertemplate: "epoch %{x}: %{y:.4g}<extra></extra>",
+      });
+      if (judged && known.length) {
+        const best = known.reduce((a, b) => (values[b - 1] < values[a - 1] ? b : a));
+        traces.push({
+          type: "scatter",
+          mode: "markers",
+          x: [best],
+          y: [values[best - 1]],
+          marker: { size: 13, symbol: "star", color: colour("truth"), line: { color: colour("ink"), width: 1 } },
+          xaxis: `x${id}`,
+          yaxis: `y${id}`,
+          hovertemplate: "best: epoch %{x}, %{y:.4g}<extra></extra>",
+        });
+      }
+      frame[`xaxis${id}`] = axis({
+        domain: [left, right],
+        anchor: `y${id}`,
+        title: row + 1 === down || i + across >= names.length ? title("epoch") : undefined,
+      });
+      frame[`yaxis${id}`] = axis({
+        domain: [bottom, top],
+        anchor: `x${id}`,
+        nticks: 5,
+        zeroline: false,
+        automargin: false,
+      });
+      frame.annotations.push({
+        xref: "paper",
+        yref: "paper",
+        x: left,
+        y: top,
+        xanchor: "left",
+        yanchor: "bottom",
+        showarrow: false,
+        text: `<b>${plain(titles[name] || name)}</b>`,
+        font: { size: 12 },
+      });
+    });
+    return Plotly.react("history", traces, frame, config);
+  });

@@ -1,0 +1,146 @@
+"use strict";
+// In what pattern values are missing.
+
+chart("map-time", () => {
+  const { times, shares } = missing.over_time,
+    height = rowsHigh(missing.columns.length);
+  const x = times.map(shownTime);
+  return Plotly.react(
+    "map-time",
+    [
+      {
+        type: "heatmap",
+        x: x.length > 1 ? x : undefined,
+        z: shares,
+        zmin: 0,
+        zmax: 1,
+        colorscale: sequential(),
+        xgap: 0,
+        ygap: 1,
+        customdata: shares.map((row, i) => row.map(() => plain(missing.columns[i]))),
+        hovertemplate: "%{customdata}<br>%{x}<br>%{z:.0%} missing<extra></extra>",
+        colorbar: { thickness: 10, tickformat: ".0%", tickvals: [0, 0.5, 1], outlinewidth: 0, len: 0.9 },
+      },
+    ],
+    layout({
+      height,
+      xaxis: timeAxis({ showgrid: false }),
+      yaxis: axis({ ...someNames(missing.columns, height - 60), autorange: "reversed", showgrid: false }),
+    }),
+    config,
+  );
+});
+
+chart("map-series", () => {
+  const height = rowsHigh(missing.columns.length),
+    shares = missing.over_series.shares;
+  const z = missing.columns.map((_, j) => shares.map((row) => row[j]));
+  const every = missing.over_series.series / missing.over_series.groups;
+  return Plotly.react(
+    "map-series",
+    [
+      {
+        type: "heatmap",
+        x: shares.map((_, i) => Math.round((i + 0.5) * every + 0.5)),
+        z,
+        zmin: 0,
+        zmax: 1,
+        colorscale: sequential(),
+        ygap: 1,
+        customdata: z.map((row, i) => row.map(() => plain(missing.columns[i]))),
+        hovertemplate: "%{customdata}<br>%{z:.0%} missing<extra></extra>",
+        colorbar: { thickness: 10, tickformat: ".0%", tickvals: [0, 0.5, 1], outlinewidth: 0, len: 0.9 },
+      },
+    ],
+    layout({
+      height,
+      xaxis: axis({ title: title("series, from the fullest to the emptiest"), showgrid: false }),
+      yaxis: axis({ ...someNames(missing.columns, height - 60), autorange: "reversed", showgrid: false }),
+    }),
+    config,
+  );
+});
+
+chart("map-pixels", () =>
+  Plotly.react(
+    "map-pixels",
+    [
+      {
+        type: "heatmap",
+        z: missing.pixels,
+        zmin: 0,
+        zmax: 1,
+        colorscale: sequential(),
+        hovertemplate: "row %{y}, column %{x}: %{z:.0%} missing<extra></extra>",
+        colorbar: { thickness: 10, tickformat: ".0%", outlinewidth: 0 },
+      },
+    ],
+    layout({
+      height: 300,
+      xaxis: axis({ constrain: "domain", showgrid: false }),
+      yaxis: axis({ autorange: "reversed", scaleanchor: "x", showgrid: false }),
+    }),
+    config,
+  ),
+);
+
+chart("gap-lengths", () => {
+  const groups = missing.gaps.groups;
+  return Plotly.react(
+    "gap-lengths",
+    [
+      {
+        type: "bar",
+        x: groups.map((_, i) => i),
+        y: groups.map((each) => each.gaps),
+        marker: { color: colour("filled") },
+        customdata: groups.map((each) => whole(each.values)),
+        hovertemplate: "%{y:,} gaps with %{customdata} missing values<extra></extra>",
+      },
+    ],
+    layout({
+      height: 260,
+      xaxis: axis({ title: title("length in steps"), ...named(groups.map((each) => each.name)) }),
+      yaxis: axis({ title: title("gaps"), rangemode: "tozero" }),
+    }),
+    config,
+  );
+});
+
+chart("together", () => {
+  const { columns: names, correlation, given } = missing.together,
+    height = rowsHigh(names.length, 240);
+  return Plotly.react(
+    "together",
+    [
+      {
+        type: "heatmap",
+        z: correlation,
+        zmin: -1,
+        zmax: 1,
+        xgap: 1,
+        ygap: 1,
+        colorscale: [
+          [0, colour("truth")],
+          [0.5, colour("empty")],
+          [1, colour("full")],
+        ],
+        texttemplate: names.length <= 10 && !narrow() ? "%{z:.1f}" : "",
+        customdata: given.map((row, i) =>
+          row.map(
+            (share, j) =>
+              `where ${plain(names[i])} is missing,<br>${plain(names[j])} is too in ${percent(share)} of the steps`,
+          ),
+        ),
+        hovertemplate: "%{customdata}<br>correlation %{z:.2f}<extra></extra>",
+        colorbar: { thickness: 10, tickvals: [-1, 0, 1], outlinewidth: 0, len: 0.9 },
+      },
+    ],
+    layout({
+      height,
+      xaxis: axis({ ...named(names, 12), ...slanted(names), showgrid: false }),
+      yaxis: axis({ ...someNames(names, height - 70), autorange: "reversed", showgrid: false }),
+    }),
+    config,
+  );
+});

@@ -1,0 +1,422 @@
+"use strict";
+// One series: observed and filled values, bands, samples, the truth where it is known, a baseline.
+
+const STEPS_DRAWN = 1000; // beyond so many in view, extremes of stretches are drawn instead
+const STRETCHES = 360;
+const COLUMNS_AT_FIRST = 4;
+
+const gappy = columns
+  .map((_, j) => j)
+  .sort((a, b) => columns[b].filled - columns[a].filled)
+  .slice(0, COLUMNS_AT_FIRST)
+  .sort((a, b) => a - b);
+const view = {
+  number: 0,
+  series: null,
+  columns: new Set(gappy),
+  range: null,
+  show: { band: true, samples: series.samples > 0, truth: true },
+  baseline: "",
+};
+
+const baselineOf = (kind, x, of, column) => {
+  const values = new Float64Array(x.length).fill(NaN),
+    usual = column.mean === null ? NaN : column.mean;
+  const seen = [];
+  of.state.forEach((state, t) => {
+    if ((state & 3) === 1) seen.push(t);
+  });
+  const mean = seen.length ? seen.reduce((sum, t) => sum + of.value[t], 0) / seen.length : usual;
+  for (let t = 0, k = 0; t < x.length; t++) {
+    // k observations lie before t, or at it
+    while (k < seen.length && seen[k] <= t) k++;
+    const before = k ? seen[k - 1] : -1,
+      after = k < seen.length ? seen[k] : -1;
+    if (kind === "mean") values[t] = mean;
+    else if (kind === "forward") values[t] = before < 0 ? usual : of.value[before];
+    else if (before < 0 || after < 0) values[t] = seen.length ? of.value[before < 0 ? after : before] : usual;
+    else
+      values[t] =
+        of.value[before] + ((x[t] - x[before]) / (x[after] - x[before])) * (of.value[after] - of.value[before]);
+    if ((of.state[t] & 3) === 1) values[t] = of.value[t];
+  }
+  return values;
+};
+
+const inView = (x, range) => {
+  if (!range) return [0, x.length];
+  let first = x.findIndex((time) => time >= range[0]),
+    last = x.length;
+  while (last > 0 && x[last - 1] > range[1]) last--;
+  if (first < 0) first = x.length;
+  return [Math.max(0, first - 1), Math.min(x.length, last + 1)];
+};
+
+// The steps at which a line through a gap is drawn: the gap's, and the observation at either end of it.
+const besideGaps = (of, first, last) => {
+  const near = new Uint8Array(last - first),
+    gap = (t) => t >= 0 && t < of.state.length && (of.state[t] & 3) === 2;
+  for (let t = first; t < last; t++)
+    near[t - first] = gap(t) || ((of.state[t] & 3) === 1 && (gap(t - 1) || gap(t + 1))) ? 1 : 0;
+  return near;
+};
+
+// In full: every step. Else the extremes of stretches of steps.
+const pointsOf = (x, values, keep, first, last) => {
+  const xs = [],
+    ys = [],
+    at = [];
+  const add = (t) => {
+    xs.push(x[t]);
+    ys.push(values[t]);
+    at.push(t);
+  };
+  if (last - first <= STEPS_DRAWN) {
+    for (let t = first; t < last; t++) if (keep(t) && !Number.isNaN(values[t])) add(t);
+  } else {
+    const step = (last - first) / STRETCHES;
+    for (let s = 0; s < STRETCHES; s++) {
+      let low = -1,
+        high = -1;
+      for (let t = Math.floor(first + s * step); t < Math.floor(first + (s + 1) * step); t++) {
+        if (!keep(t) || Number.isNaN(values[t])) continue;
+        if (low < 0 || values[t] < values[low]) low = t;
+        if (high < 0 || values[t] > values[high]) high = t;
+      }
+      if (low >= 0) {
+        add(Math.min(low, high));
+        if (low !== high) add(Math.max(low, high));
+      }
+    }
+  }
+  return { x: xs, y: ys, at };
+};
+
+const lineOf = (x, values, near, first, last) => {
+  const xs = [],
+    ys = [];
+  for (let t = first; t < last; t++) {
+    if (near[t - first] && !Number.isNaN(values[t])) {
+      xs.push(x[t]);
+      ys.push(values[t]);
+    } else if (xs.length && ys[ys.length - 1] !== null) {
+      xs.push(x[t]);
+      ys.push(null);
+    }
+  }
+  return { x: xs, y: ys };
+};
+
+// Closed outlines, one for each stretch without a break, with null between them.
+const bandOf = (x, low, high, of, near, first, last) => {
+  const xs = [],
+    ys = [];
+  let run = [];
+  const close = () => {
+    if (run.length) {
+      for (const [time, , top] of run) {
+        xs.push(time);
+        ys.push(top);
+      }
+      for (const [time, bottom] of run.slice().reverse()) {
+        xs.push(time);
+        ys.push(bottom);
+      }
+      xs.push(run[0][0], run[0][0]);
+      ys.push(run[0][2], null);
+    }
+    run = [];
+  };
+  if (last - first <= STEPS_DRAWN) {
+    for (let t = first; t < last; t++) {
+      if (near[t - first] && !Number.isNaN(low[t])) run.push([x[t], low[t], high[t]]);
+      else close();
+      if (run.length > 1 && near[t - first] && (of.state[t] & 3) === 1) {
+        close();
+        if (near[t - first]) run.push([x[t], low[t], high[t]]);
+      }
+    }
+  } else {
+    const step = (last - first) / STRETCHES;
+    for (let s = 0; s < STRETCHES; s++) {
+      let bottom = Infinity,
+        top = -Infinity;
+      const from = Math.floor(first + s * step),
+        to = Math.floor(first + (s + 1) * step);
+      for (let t = from; t < to; t++)
+        if ((of.state[t] & 3) === 2 && !Number.isNaN(low[t])) {
+          bottom = Math.min(bottom, low[t]);
+          top = Math.max(top, high[t]);
+        }
+      if (bottom <= top) run.push([x[from], bottom, top], [x[Math.max(from, to - 1)], bottom, top]);
+      else close();
+    }
+  }
+  close();
+  return { x: xs, y: ys };
+};
+
+const shownNumber = (value) =>
+  Number.isFinite(value) ? Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 }) : "–";
+const labelOf = (column, value) => {
+  const place = column.levels ? column.levels.indexOf(value) : -1;
+  return column.labels
+    ? (column.labels[Math.round(value)] ?? "–")
+    : place >= 0
+      ? shownNumber(value)
+      : shownNumber(value);
+};
+
+const hoverOf = (column, of, t) => {
+  const value = column.labels ? short(labelOf(column, of.value[t]), 40) : shownNumber(of.value[t]);
+  if (!Number.isNaN(of.certainty[t])) return `filled: ${value}<br>probability ${percent(of.certainty[t])}`;
+  if (Number.isNaN(of.low[t])) return `filled: ${value}`;
+  const span = (low, high) =>
+    column.labels
+      ? `${short(labelOf(column, low))} to ${short(labelOf(column, high))}`
+      : `${shownNumber(low)} to ${shownNumber(high)}`;
+  return `filled: ${value}<br>50&#37;: ${span(of.low50[t], of.high50[t])}<br>90&#37;: ${span(of.low[t], of.high[t])}`;
+};
+
+const tracesOf = (j, place, first, last) => {
+  const of = view.series.columns[j],
+    x = view.series.x,
+    column = columns[j],
+    near = besideGaps(of, first, last);
+  const full = last - first <= STEPS_DRAWN,
+    on = { xaxis: "x", yaxis: place ? `y${place + 1}` : "y" };
+  const line = (name, points, look) => ({
+    type: "scatter",
+    mode: "lines",
+    name,
+    ...points,
+    line: look,
+    hoverinfo: "skip",
+    connectgaps: false,
+    ...on,
+  });
+  const traces = [];
+  if (view.show.band && series.bands && !isUnordered(column)) {
+    for (const [name, low, high, alpha] of [
+      ["90 % band", of.low, of.high, 0.17],
+      ["50 % band", of.low50, of.high50, 0.33],
+    ])
+      traces.push({
+        type: "scatter",
+        mode: "lines",
+        name,
+        ...bandOf(x, low, high, of, near, first, last),
+        fill: "toself",
+        fillcolor: faded(colour("filled"), alpha),
+        line: { width: 0 },
+        hoverinfo: "skip",
+        ...on,
+      });
+  }
+  if (view.show.samples && full && !isUnordered(column))
+    of.samples.forEach((sample) =>
+      traces.push(
+        line("sample", lineOf(x, sample, near, first, last), {
+          color: faded(colour("sample"), 0.75),
+          width: 0.8,
+          dash: "dot",
+        }),
+      ),
+    );
+  if (view.baseline && column.kind !== "text" && !column.labels)
+    traces.push({
+      ...line(
+        "baseline",
+        pointsOf(x, baselineOf(view.baseline, x, of, column), () => true, first, last),
+        { color: colour("baseline"), width: 1.4, dash: "dash", shape: view.baseline === "linear" ? "linear" : "hv" },
+      ),
+    });
+  if (full && !isClass(column))
+    traces.push(line("filled line", lineOf(x, of.value, near, first, last), { color: colour("filled"), width: 1.5 }));
+  const seen = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 1, first, last);
+  const observedTrace = {
+    type: "scatter",
+    mode: "markers",
+    name: "observed",
+    x: seen.x,
+    y: seen.y,
+    marker: { color: colour("observed"), size: full ? 4 : 3 },
+    customdata: seen.at.map((t) =>
+      column.labels ? short(labelOf(column, of.value[t]), 40) : shownNumber(of.value[t]),
+    ),
+    hovertemplate: "observed: %{customdata}<br>%{x}<extra></extra>",
+    ...on,
+  };
+  const filled = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 2, first, last);
+  const filledTrace = {
+    type: "scatter",
+    mode: "markers",
+    name: "filled",
+    x: filled.x,
+    y: filled.y,
+    marker: {
+      color: colour("paper"),
+      size: full ? 6 : 3,
+      symbol: "circle",
+      line: { color: colour("filled"), width: full ? 1.6 : 1 },
+    },
+    customdata: filled.at.map((t) => hoverOf(column, of, t)),
+    hovertemplate: "%{customdata}<br>%{x}<extra></extra>",
+    ...on,
+  };
+  // From afar what was measured lies on top, else filled points would hide it.
+  traces.push(...(full ? [observedTrace, filledTrace] : [filledTrace, observedTrace]));
+  if (view.show.truth && series.truth) {
+    const held = pointsOf(x, of.truth, () => true, first, last);
+    traces.push({
+      type: "scatter",
+      mode: "markers",
+      name: "held-out truth",
+      x: held.x,
+      y: held.y,
+      marker: { color: colour("truth"), size: 6, symbol: "x-thin", line: { color: colour("truth"), width: 1.8 } },
+      customdata: held.at.map((t) =>
+        column.labels ? short(labelOf(column, of.truth[t]), 40) : shownNumber(of.truth[t]),
+      ),
+      hovertemplate: "held-out truth: %{customdata}<br>%{x}<extra></extra>",
+      ...on,
+    });
+  }
+  return traces;
+};
+
+// Of all that is in view but samples: one of them may lie far off.
+const rangeOf = (j, first, last) => {
+  const of = view.series.columns[j],
+    bands = view.show.band && series.bands && !isUnordered(columns[j]);
+  let low = Infinity,
+    high = -Infinity;
+  for (const values of [of.value, ...(bands ? [of.low, of.high] : []), ...(view.show.truth ? [of.truth] : [])])
+    for (let t = first; t < last; t++)
+      if (!Number.isNaN(values[t])) {
+        low = Math.min(low, values[t]);
+        high = Math.max(high, values[t]);
+      }
+  if (low > high) return [0, 1];
+  const margin = 0.06 * (high - low) || 0.5 * Math.abs(high) || 1;
+  return [low - margin, high + margin];
+};
+
+const drawSeries = () => {
+  if (!view.series) return Promise.resolve();
+  const shown = [...view.columns].sort((a, b) => a - b),
+    x = view.series.x,
+    [first, last] = inView(x, view.range);
+  const high = narrow() ? 140 : 165,
+    height = 60 + Math.max(1, shown.length) * high,
+    gap = 26 / height;
+  const range =
+    view.range ||
+    [x[0], x[x.length - 1]].map(
+      (end, i) => end + (i ? 1 : -1) * (x.length > 1 ? 0.012 * (x[x.length - 1] - x[0]) : isDate ? 43200000 : 1),
+    );
+  const frame = layout({
+    height,
+    margin: { l: narrow() ? 44 : 56, r: 10, t: 24, b: 36 },
+    dragmode: touch ? false : "zoom",
+    annotations: [],
+  });
+  frame.xaxis = timeAxis({ range, anchor: shown.length > 1 ? `y${shown.length}` : "y" });
+  const traces = shown.flatMap((j, place) => {
+    const top = 1 - place / shown.length,
+      bottom = 1 - (place + 1) / shown.length + (place + 1 < shown.length ? gap : 0),
+      column = columns[j];
+    const ticks = column.labels
+      ? {
+          tickmode: "array",
+          tickvals: column.labels.map((_, i) => i),
+          ticktext: column.labels.map((label) => short(label, narrow() ? 8 : 14)),
+          range: [-0.5, column.labels.length - 0.5],
+        }
+      : {};
+    frame[place ? `yaxis${place + 1}` : "yaxis"] = axis({
+      domain: [bottom, top],
+      fixedrange: true,
+      zeroline: false,
+      nticks: 5,
+      range: rangeOf(j, first, last),
+      ...ticks,
+    });
+    frame.annotations.push({
+      xref: "paper",
+      yref: "paper",
+      x: 0,
+      y: top,
+      xanchor: "left",
+      yanchor: "bottom",
+      showarrow: false,
+      text: `<b>${short(column.name, narrow() ? 34 : 80)}</b>`,
+      font: { size: 12, color: colour("ink") },
+    });
+    return tracesOf(j, place, first, last);
+  });
+  const inGaps =
+    last - first > STEPS_DRAWN
+      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
+      : "";
+  const part =
+    view.range && x.length > 1
+      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
+      : "";
+  const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
+  $("seen").textContent = shown.length ? part + hint + inGaps : "Choose a column.";
+  return Plotly.react("plot", traces, frame, { ...config, doubleClick: false }).then((plot) => {
+    if (!plot.listens) {
+      plot.listens = true;
+      plot.on("plotly_relayout", (change) => {
+        if ("xaxis.range[0]" in change)
+          setRange([asNumber(change["xaxis.range[0]"]), asNumber(change["xaxis.range[1]"])]);
+      });
+      plot.on("plotly_doubleclick", () => {
+        setRange(null);
+        return false;
+      });
+    }
+  });
+};
+chart("plot", drawSeries);
+
+const setRange = (range) => {
+  view.found = false;
+  const x = view.series.x,
+    least = x.length > 1 ? (x[x.length - 1] - x[0]) / x.length : 1;
+  view.range = range && range[1] - range[0] > least ? range : range ? view.range : null;
+  drawSeries();
+};
+
+const zoom = (how) => {
+  if (!view.series || view.series.x.length < 2) return;
+  const x = view.series.x,
+    ends = [x[0], x[x.length - 1]],
+    [a, b] = view.range || ends,
+    size = b - a;
+  if (how === "all") setRange(null);
+  if (how === "in") setRange([a + size / 4, b - size / 4]);
+  if (how === "out") setRange(size >= (ends[1] - ends[0]) * 0.5 ? null : [a - size / 2, b + size / 2]);
+  if (how === "left") setRange([a - size / 2, b - size / 2]);
+  if (how === "right") setRange([a + size / 2, b + size / 2]);
+};
+document
+  .querySelectorAll("[data-zoom]")
+  .forEach((button) => button.addEventListener("click", () => zoom(button.dataset.zoom)));
+
+// A long series is first shown where most of it is missing: from afar, bands cannot be seen.
+const busiest = ({ x, steps, columns: found }) => {
+  const size = narrow() ? 60 : 150;
+  if (steps <= 2 * size) return null;
+  const gaps = new Float64Array(steps + 1),
+    sums = new Float64Array(steps + 1);
+  for (const j of view.columns)
+    found[j].state.forEach((state, t) => {
+      gaps[t] += (state & 3) === 2;
+    });
+  for (let t = 0; t < steps; t++) sums[t + 1] = sums[t] + gaps[t];
+  let best = 0;
+  for (let t = 0; t + size < steps; t++) if (sums[t + size] - sums[t] > sums[best + size] - sums[best]) best = t;
+  return [x[best], x[best + size]];
+};

@@ -1,0 +1,218 @@
+"use strict";
+// How far to trust what was filled in.
+
+// A share with its interval, for each of some names, beside the 90 % that is promised.
+const shares = (id, each, xTitle, horizontal) => {
+  const height = horizontal ? Math.max(180, 80 + 22 * each.length) : 290;
+  const value = each.map((one) => one.share),
+    places = each.map((_, i) => i);
+  const bars = {
+    type: "data",
+    symmetric: false,
+    array: each.map((one) => one.high - one.share),
+    arrayminus: each.map((one) => one.share - one.low),
+    color: colour("filled"),
+    thickness: 1.5,
+  };
+  const lowest = Math.max(0, Math.min(0.8, ...each.map((one) => one.low)) - 0.05);
+  const promise = {
+    type: "line",
+    line: { color: colour("truth"), width: 2, dash: "dash" },
+    ...(horizontal
+      ? { x0: 0.9, x1: 0.9, yref: "paper", y0: 0, y1: 1 }
+      : { y0: 0.9, y1: 0.9, xref: "paper", x0: 0, x1: 1 }),
+  };
+  const scale = axis({
+    tickformat: ".0%",
+    range: [lowest, 1.01],
+    title: horizontal ? title("inside the 90 % interval") : title("inside the 90 %"),
+  });
+  const names = axis({
+    ...named(
+      each.map((one) => one.name),
+      horizontal ? 22 : 16,
+    ),
+    showgrid: false,
+    title: title(xTitle),
+  });
+  return Plotly.react(
+    id,
+    [
+      {
+        type: "scatter",
+        mode: "markers",
+        x: horizontal ? value : places,
+        y: horizontal ? places : value,
+        [horizontal ? "error_x" : "error_y"]: bars,
+        marker: { color: colour("filled"), size: 9, symbol: "diamond" },
+        customdata: each.map((one) => `${percent(one.share, 1)} of ${whole(one.cells)} cells`),
+        hovertemplate: "%{customdata}<extra></extra>",
+      },
+    ],
+    layout({
+      height,
+      shapes: [promise],
+      xaxis: horizontal ? scale : names,
+      yaxis: horizontal ? { ...names, autorange: "reversed" } : scale,
+    }),
+    config,
+  );
+};
+if (trust.by_column) chart("by-column", () => shares("by-column", trust.by_column.columns, "", true));
+if (trust.by_distance)
+  chart("by-distance", () =>
+    shares("by-distance", trust.by_distance.groups, "steps to the nearest observation of the column", false),
+  );
+
+if (trust.calibration)
+  chart("calibration", () => {
+    const points = trust.calibration.points,
+      level = points.map((point) => point.level);
+    return Plotly.react(
+      "calibration",
+      [
+        {
+          type: "scatter",
+          mode: "lines",
+          x: [0, 1],
+          y: [0, 1],
+          line: { color: colour("truth"), dash: "dash", width: 2 },
+          hoverinfo: "skip",
+        },
+        {
+          type: "scatter",
+          mode: "lines+markers",
+          x: level,
+          y: points.map((point) => point.share),
+          line: { color: colour("filled"), width: 2 },
+          marker: { size: 8, symbol: "diamond", color: colour("filled") },
+          error_y: {
+            type: "data",
+            symmetric: false,
+            array: points.map((p) => p.high - p.share),
+            arrayminus: points.map((p) => p.share - p.low),
+            color: colour("filled"),
+            thickness: 1.2,
+          },
+          hovertemplate: "%{x:.0%} intervals hold %{y:.1%}<extra></extra>",
+        },
+      ],
+      layout({
+        height: 330,
+        xaxis: axis({ title: title("promised"), tickformat: ".0%", range: [0, 1] }),
+        yaxis: axis({ title: title("held"), tickformat: ".0%", range: [0, 1] }),
+        annotations: [
+          {
+            x: 0.03,
+            y: 0.97,
+            xanchor: "left",
+            showarrow: false,
+            text: "above the line: too wide",
+            font: { color: colour("quiet"), size: 11 },
+          },
+          {
+            x: 0.97,
+            y: 0.03,
+            xanchor: "right",
+            showarrow: false,
+            text: "below the line: too narrow",
+            font: { color: colour("quiet"), size: 11 },
+          },
+        ],
+      }),
+      config,
+    );
+  });
+
+if (trust.errors)
+  chart("errors", () => {
+    const each = trust.errors.methods;
+    return Plotly.react(
+      "errors",
+      [
+        {
+          type: "bar",
+          orientation: "h",
+          y: each.map((_, i) => i),
+          x: each.map((one) => one.error),
+          marker: {
+            color: each.map((one) => (one.own ? colour("filled") : colour("line"))),
+            line: { color: colour("quiet"), width: 1 },
+            pattern: {
+              shape: each.map((one) => (one.own ? "" : "/")),
+              fgcolor: colour("quiet"),
+              size: 6,
+              solidity: 0.15,
+            },
+          },
+          error_x: {
+            type: "data",
+            symmetric: false,
+            array: each.map((one) => one.high - one.error),
+            arrayminus: each.map((one) => one.error - one.low),
+            color: colour("ink"),
+            thickness: 1.5,
+          },
+          hovertemplate: "%{x:.3f}<extra></extra>",
+        },
+      ],
+      layout({
+        height: Math.max(200, 90 + 38 * each.length),
+        xaxis: axis({ title: title("mean absolute error (standard deviations)"), rangemode: "tozero" }),
+        yaxis: axis({ ...named(each.map((one) => one.name)), autorange: "reversed", showgrid: false }),
+      }),
+      config,
+    );
+  });
+
+if (trust.pit)
+  chart("pit", () => {
+    const bins = trust.pit.shares,
+      spread = 1.96 * Math.sqrt(0.09 / trust.pit.cells);
+    return Plotly.react(
+      "pit",
+      [
+        {
+          type: "bar",
+          x: bins.map((_, i) => (i + 0.5) / 10),
+          width: bins.map(() => 0.094),
+          y: bins,
+          marker: { color: colour("filled") },
+          hovertemplate: "%{y:.1%} of the cells<extra></extra>",
+        },
+      ],
+      layout({
+        height: 290,
+        xaxis: axis({
+          title: title("share of the draws below the truth"),
+          tickformat: ".0%",
+          range: [0, 1],
+          showgrid: false,
+        }),
+        yaxis: axis({ title: title("cells"), tickformat: ".0%", rangemode: "tozero" }),
+        shapes: [
+          {
+            type: "rect",
+            xref: "paper",
+            x0: 0,
+            x1: 1,
+            y0: 0.1 - spread,
+            y1: 0.1 + spread,
+            fillcolor: faded(colour("truth"), 0.18),
+            line: { width: 0 },
+            layer: "above",
+          },
+          {
+            type: "line",
+            xref: "paper",
+            x0: 0,
+            x1: 1,
+            y0: 0.1,
+            y1: 0.1,
+            line: { color: colour("truth"), width: 2, dash: "dash" },
+          },
+        ],
+      }),
+      config,
+    );
+  });

@@ -1,0 +1,44 @@
+"""Results made by hand, to be shown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpvae import Imputation, Panel
+from gpvae.imputation import Draws
+from gpvae.panel import Floats
+from gpvae.scaling import Scaling
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1><b>%{x}</b>"
+
+
+def gappy(
+    series: int = 3, steps: int = 40, columns: Sequence[str] = ("a", "b", "c"), missing: float = 0.3, seed: int = 0
+) -> tuple[Panel, Floats]:
+    """Waves on days from 2024-03-01 on, with gaps; and the same without."""
+    rng = np.random.default_rng(seed)
+    phase, days = rng.uniform(0, 6, (series, 1, len(columns))), np.arange(steps)[None, :, None]
+    waves = np.sin(days / 4 + phase) * 5 + 10.0 * np.arange(len(columns))
+    truth = waves.reshape(-1, len(columns)).astype(np.float64)
+    lost = rng.random(truth.shape) < missing
+    frame: dict[str, Any] = {
+        "name": np.repeat([f"s{i}" for i in range(series)], steps),
+        "day": np.tile(np.datetime64("2024-03-01") + np.arange(steps), series).astype("M8[ns]"),
+    }
+    frame |= dict(zip(columns, np.where(lost, np.nan, truth).T, strict=True))
+    panel = Panel.from_frame(pd.DataFrame(frame), id="name", time="day", columns=[*columns])
+    return panel, truth
+
+
+def filled(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
+    """Draws that are off from the truth by 1, as they say if `spread` is 1."""
+    rng, scaling = np.random.default_rng(seed), Scaling.of(panel, standardise=True)
+    cells = np.flatnonzero(~panel.observed)
+    centre = truth.flat[cells] + rng.normal(size=len(cells))
+    values = centre[:, None] + spread * rng.normal(size=(len(cells), samples))
+    feature = cells % len(panel.columns)
+    scaled = (values - scaling.shift[feature, None]) / scaling.scale[feature, None]
+    draws = Draws(scaled.astype(np.float32), feature, scaling)
+    return Imputation(panel, cells, values.mean(axis=1), values.std(axis=1), draws, method="by hand")
