@@ -370,3 +370,14 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     assert scores.exit_code == 0, scores.output
     assert "categories" in scores.output
     assert scores.output.count("column 'shift' is not in the model") == 1
+
+
+def test_report_does_not_take_the_place_of_the_table(run: Run) -> None:
+    Path("table.csv").write_text("x\n1\n\n3\n4\n")
+    before = Path("table.csv").read_bytes()
+    for command in (["impute", "table.csv", "-o", "out.csv", "--method", "linear"], ["evaluate", "table.csv"]):
+        result = run(*command, "--report", "table.csv", "--force")
+        assert result.exit_code == 1
+        assert "--report: table.csv is another file of this command" in result.output
+    assert Path("table.csv").read_bytes() == before
+    assert not Path("out.csv").exists()

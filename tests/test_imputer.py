@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper
+from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper, trained
 from gpvae.batches import Batch
 from gpvae.distributions import Gaussian, SelectiveBernoulli
 from gpvae.imputation import Draws
@@ -514,3 +514,24 @@ def test_values_that_need_no_scaling_are_not_copied(waves: Array) -> None:
     assert classes.apply(np.array([[5.0], [3.0]])).tolist() == [[1.0], [0.0]]
     positive = Scaling(np.zeros(1), np.ones(1), ("positive",))
     assert positive.apply(np.array([[np.e]])) == pytest.approx(1.0)
+
+
+def test_half_of_what_is_held_out_lies_in_gaps_like_those_of_the_data() -> None:
+    values = np.random.default_rng(0).normal(size=(3000, 2)).cumsum(axis=0)
+    for first in range(100, 2900, 200):
+        values[first : first + 20, 0] = np.nan
+    panel = Panel.of(values)
+    imputer = GPVAE(validation=0.1, seed=3)
+    held = imputer._hold_out(panel, imputer._new_schema(panel))
+    assert held.sum() == round(0.1 * panel.observed.sum())
+    assert not (held & ~panel.observed).any()
+    edges = np.diff(held[:, 0].astype(int), prepend=0, append=0)
+    lengths = np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
+    assert lengths[lengths >= 10].sum() == pytest.approx(0.5 * held.sum(), rel=0.15)
+    whole = Panel.of(np.random.default_rng(0).normal(size=(300, 2)))
+    assert imputer._hold_out(whole, imputer._new_schema(whole)).sum() == 60  # nothing to imitate
+
+
+@pytest.mark.parametrize(("series", "size"), [(10, 16), (1500, 30), (5000, 64)])
+def test_batches_grow_with_the_data(series: int, size: int) -> None:
+    assert trained._batch_size(series) == size

@@ -225,3 +225,80 @@ def test_noise_that_was_asked_for_is_left_alone() -> None:
     Judge(model, exam_of(truth(100, seed=0), torch.ones(100, 2).bool()), 1000).set_noise()
     assert isinstance(model.likelihood, Gaussian)
     assert model.likelihood.noise.tolist() == pytest.approx([0.7, 0.7])
+
+
+def test_questions_in_turn_ask_for_each_cell_once_and_tell_the_others() -> None:
+    values = torch.randn(60, 3, generator=Generator().manual_seed(1))
+    held = torch.zeros(60, 3).bool()
+    held[10:18, :2] = True  # an outage of two columns
+    held[[3, 25, 31, 44, 50, 58], 2] = True
+    exam = exam_of(values, held, torch.ones(60, 3).bool())
+    parts = list(exam.in_turn(4))
+    asked = torch.stack([part.answers.observed for part in parts])
+    assert torch.equal(asked.sum(0) == 1, exam.answers.observed)
+    assert not (asked.sum(0) > 1).any()
+    assert (
+        len({tuple(part.answers.observed[10:18, :2].flatten().tolist()) for part in parts}) == 2
+    )  # whole, or not at all
+    for part in parts:
+        assert not (part.rows.observed & part.answers.observed).any()
+        assert torch.equal(part.rows.observed | part.answers.observed, exam.rows.observed | exam.answers.observed)
+        known = part.rows.values + part.answers.values
+        torch.testing.assert_close(known[:-1], values)
+
+
+def remoteness_by_hand(observed: Array, row: int, column: int) -> float:
+    """1 - √2 / √(1 + h), h the harmonic mean of the distances to both sides."""
+    seen = np.flatnonzero(observed[:, column])
+    before, after = seen[seen < row], seen[seen > row]
+    inverse = [1 / (row - before[-1]) if len(before) else 0.0, 1 / (after[0] - row) if len(after) else 0.0]
+    mean = sum(inverse) / 2
+    return 1.0 if mean == 0 else max(0.0, 1 - math.sqrt(2 / (1 + 1 / mean)))
+
+
+def test_remoteness_is_that_of_the_harmonic_mean_of_distances() -> None:
+    """Of the columns whose scale is decoded, in their order, whatever stands between them."""
+    model = model_of(["real", "positive", "real"])
+    observed = torch.rand(1, 40, 3, generator=Generator().manual_seed(3)) < 0.25
+    observed[..., 2] &= torch.arange(40) < 15
+    batch = Batch(torch.zeros(1, 40, 3), observed, 1.0, torch.tensor([40]))
+    found = model.remoteness(model.encode(batch).context)[0]
+    for row in range(40):
+        expected = [remoteness_by_hand(observed[0].numpy(), row, column) for column in (0, 2)]
+        assert found[row].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_stretches_and_widening_are_found_from_what_cells_call_for() -> None:
+    """Two features that need other stretches, and more of it far from what is visible, though not ever more."""
+    rng, truth = np.random.default_rng(5), [0.3, 0.9, 0.9, 0.4]
+    called_for = {}
+    for feature, stretch in [(1, -0.2), (4, 0.5)]:
+        remoteness = rng.random(4000) * (rng.random(4000) < 0.7)
+        wider = np.interp(remoteness, [0, 0.25, 0.5, 0.75, 1], [0, *truth])
+        called_for[feature] = stretch + wider + 0.3 * (rng.normal(size=4000) - stats.norm.ppf(0.9)), remoteness
+    judge = Judge(model_of(["real", "real"]), exam_of(torch.zeros(10, 2), torch.zeros(10, 2).bool()), 1000)
+    stretches, widening = judge._fit(called_for)
+    assert widening == pytest.approx(truth, abs=0.1)
+    assert stretches == pytest.approx({1: -0.2, 4: 0.5}, abs=0.06)
+    few = {feature: (needed[:30], remoteness[:30]) for feature, (needed, remoteness) in called_for.items()}
+    assert np.abs(judge._fit(few)[1]).max() < 0.3  # they are not enough to tell
+
+
+def test_widening_is_saved_and_widens_what_is_far_alone() -> None:
+    model, other = model_of(["real", "real"]), model_of(["real", "real"])
+    model.widening.copy_(torch.tensor([0.0, 0.5, 1.0, 2.0]))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.widening, model.widening)
+    observed = torch.zeros(1, 40, 2).bool()
+    observed[0, 1:4] = True
+    chain, context = other.encode(Batch(torch.zeros(1, 40, 2), observed, 1.0, torch.tensor([40])))
+    likelihood = other.likelihood
+    assert isinstance(likelihood, StudentT)
+    wide = likelihood.scale(other.decode(chain.mean, context)) - likelihood.FLOOR
+    other.widening.zero_()
+    narrow = likelihood.scale(other.decode(chain.mean, context)) - likelihood.FLOOR
+    ratio = (wide / narrow)[0, :, 0]
+    assert ratio[2].item() == pytest.approx(1)
+    assert (ratio[20:].diff() > 0).all()
+    expected = np.interp(remoteness_by_hand(observed[0].numpy(), 39, 0), [0, 0.25, 0.5, 0.75, 1], [0, 0, 0.5, 1, 2])
+    assert ratio[39].item() == pytest.approx(math.exp(expected), rel=1e-4)

@@ -171,7 +171,7 @@ def impute(
 
         file_kind(output)
         require_writable(output, force=force)
-        _require_report(report, output, force=force)
+        _require_report(report, output, data, _checkpoint_of(output), force=force)
         if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
@@ -470,14 +470,14 @@ def _new(
     return Conformal(imputer, seed=seed) if conformal else imputer
 
 
-def _require_report(report: Path | None, other: Path, *, force: bool) -> None:
+def _require_report(report: Path | None, *others: Path, force: bool) -> None:
     """Before hours of training: a page can be written there, and is not something else that the command uses."""
     from gpvae import DataError
     from gpvae.files import require_writable
 
     if report is None:
         return
-    if report.resolve() == other.resolve():
+    if report.resolve() in [other.resolve() for other in others]:
         raise DataError(f"--report: {report} is another file of this command; choose another name")
     if report.is_dir():
         raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")

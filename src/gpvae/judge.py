@@ -32,7 +32,7 @@ class Judge:
     STRETCHES = -math.log(4), math.log(8)  # from and to which scales may be stretched, as logarithms
     MOST_CELLS = 2000  # of a feature that are asked for its scale
     TURNS = 4  # in which cells are asked for the noise that suits them
-    ROUNDS = 10  # of finding each of the stretches, given the others
+    ROUNDS = 40  # of finding each of the stretches, given the others
 
     @torch.no_grad()
     def score(self) -> float:

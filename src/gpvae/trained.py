@@ -32,7 +32,7 @@ from gpvae.training import (
     train,
 )
 
-ORDER = 2  # of batches: a checkpoint with another order of them cannot be continued
+ORDER = 3  # of batches, and which cells are held out: a checkpoint with others cannot be continued
 # Of training, where that is left to us: so many steps, unless the epochs become too few or too many; with a falling
 # learning rate nothing is gained by stopping early, and much by going on.
 STEPS_AT_LEAST, STEPS_ANNEALED, EPOCHS_AT_LEAST, EPOCHS_AT_MOST = 3000, 10_000, 40, 800

@@ -1,7 +1,7 @@
 """Cells removed one by one, by their values, or in runs."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,32 +128,51 @@ def like_own(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
     wanted, observed = rate * require_cells(panel), panel.observed
     if observed.all():
         raise DataError("the data has no gaps to imitate")
-    rng, chosen = np.random.default_rng(seed), np.zeros(observed.shape, dtype=bool)
-    longest = 2 * rate * observed.sum(axis=0)
+    rng, rows = np.random.default_rng(seed), len(observed)
+    edges = np.diff(~observed, axis=0, prepend=False, append=False)  # where gaps begin, and behind their ends
+    column, places = np.nonzero(edges.T)
+    gaps = _Gaps(column[::2], places[::2], places[1::2])
+    seen = np.zeros((rows + 1, observed.shape[1]), dtype=np.int64)  # so many are observed before each row
+    np.cumsum(observed, axis=0, out=seen[1:])
+    turns, longest = np.zeros((rows + 1, observed.shape[1]), dtype=np.int16), 2 * rate * seen[-1]
     for _ in range(MOVES):
-        moved = np.roll(~observed, rng.integers(1, max(2, len(observed))), axis=0)
-        chosen |= _some_gaps(moved, observed & ~chosen, wanted - chosen.sum(), longest, rng)
-        if chosen.sum() >= 0.95 * wanted:
+        moved, hides = gaps.moved(int(rng.integers(1, max(2, rows))), rows).some(wanted, seen, longest, rng)
+        np.add.at(turns, (moved.first, moved.column), 1)
+        np.subtract.at(turns, (moved.end, moved.column), 1)
+        wanted -= hides
+        if wanted < 0.05 * rate * seen[-1].sum():
             break
-    return chosen
+    return (np.cumsum(turns[:-1], axis=0, dtype=np.int16) > 0) & observed
 
 
-def _some_gaps(moved: Bools, observed: Bools, wanted: float, longest: Floats, rng: np.random.Generator) -> Bools:
-    """Gaps `moved` (row, feature), in random order, while what they hide of the observed is not more than wanted."""
-    edges = np.diff(moved.astype(np.int8), axis=0, prepend=0, append=0)
-    (column, first), end = np.nonzero(edges.T == 1), np.nonzero(edges.T == -1)[1]
-    seen = np.concatenate([np.zeros((1, observed.shape[1]), dtype=np.int64), np.cumsum(observed, axis=0)])
-    hides = seen[end, column] - seen[first, column]
-    fine = (hides > 0) & (hides <= longest[column])
-    column, first, end, hides = column[fine], first[fine], end[fine], hides[fine]
-    _, outage = np.unique(first * (len(observed) + 1) + end, return_inverse=True)  # of several columns at once
-    lost = np.bincount(outage, hides)
-    order = rng.permutation(len(lost))
-    taken = np.zeros(len(lost), dtype=bool)
-    taken[order[np.cumsum(lost[order]) <= wanted]] = True
-    turns, kept = np.zeros((len(observed) + 1, observed.shape[1]), dtype=np.int8), taken[outage]
-    turns[first[kept], column[kept]], turns[end[kept], column[kept]] = 1, -1
-    return (np.cumsum(turns[:-1], axis=0, dtype=np.int8) > 0) & observed
+class _Gaps(NamedTuple):
+    """Runs of rows of one column, each from `first` to before `end`. (gap,)"""
+
+    column: NDArray[np.int64]
+    first: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def moved(self, by: int, rows: int) -> "_Gaps":
+        """Around the end of the panel to its beginning; there they are cut."""
+        first = (self.first + by) % rows
+        return _Gaps(self.column, first, np.minimum(first + self.end - self.first, rows))
+
+    def some(
+        self, wanted: float, seen: NDArray[np.int64], longest: Floats, rng: np.random.Generator
+    ) -> "tuple[_Gaps, float]":
+        """In random order, while they hide no more than `wanted` of what is observed, `seen` (row + 1, feature) before
+        each row; and how much they hide. Those alike in several columns go together.
+        """
+        hides = seen[self.end, self.column] - seen[self.first, self.column]
+        fine = (hides > 0) & (hides <= longest[self.column])
+        gaps, hides = _Gaps(*(each[fine] for each in self)), hides[fine]
+        _, outage = np.unique(gaps.first * len(seen) + gaps.end, return_inverse=True)
+        lost = np.bincount(outage, hides)
+        order = rng.permutation(len(lost))
+        taken = np.zeros(len(lost), dtype=bool)
+        taken[order[np.cumsum(lost[order]) <= wanted]] = True
+        kept = taken[outage]
+        return _Gaps(*(each[kept] for each in gaps)), float(hides[kept].sum())
 
 
 def _runs(cells: int, rate: float, length: tuple[int, int], rng: np.random.Generator) -> Bools:
