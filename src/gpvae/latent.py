@@ -58,8 +58,8 @@ class GPVAE(Trained):
         without time that it compares with.
     kinds: of columns that are not real numbers, by name: "positive", "count", "binary", "categorical", "ordinal", or,
         for text with an order, the list of its levels. What is filled in is of that kind.
-    epochs: passes over the data; None: enough for 10,000 steps, at least 40, at most 800; without `anneal`, enough for
-        3,000 steps, at least 40.
+    epochs: passes over the data; None: enough for 10,000 steps, at least 40, at most 800, or 400 if the data is small;
+        without `anneal`, enough for 3,000 steps, at least 40.
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
