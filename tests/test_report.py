@@ -221,19 +221,25 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        assert "not untouched" in found["trust"]["caveat"]
+        assert "chose the best epoch and set the level of the noise" in found["trust"]["caveat"]
+        assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         assert [each["name"] for each in found["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
         other = tiny.impute(waves[:4]).report().summary["trust"]
         tiny.save(tmp_path / "model")
         loaded = GPVAE.load(tmp_path / "model").impute(waves).report().summary["trust"]
         for trust in (other, loaded):
             assert trust["coverage"] is None
+            assert "It is not known which cells of this data, if any, GPVAE kept aside" in trust["none"]
             assert "gpvae evaluate … --report" in trust["none"]
+        linear = Linear().fit(waves).impute(waves).report().summary["trust"]
+        assert "Linear keeps no cells aside" in linear["none"]
 
     def test_conformal_intervals_hold_what_they_were_set_to(self, waves: Any) -> None:
         found = Conformal(Linear()).fit(waves).impute(waves).report().summary
         assert found["trust"]["coverage"]["verdict"] == "calibrated"
         assert found["trust"]["pit"] is None
+        assert "epoch" not in found["trust"]["caveat"]
+        assert "hold their share of these very cells" in found["trust"]["caveat"]
         assert found["series"]["bands"]
         assert not found["series"]["samples"]
 

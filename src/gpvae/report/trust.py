@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from gpvae import missingness
 from gpvae.baselines import Forward, Linear, Mean
 from gpvae.baselines.simple import neighbours
+from gpvae.conformal import Conformal
 from gpvae.imputation import Imputation
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.report.words import percent
 from gpvae.scaling import CLASSES, Scaling
+from gpvae.trained import Trained
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DISTANCES = (1, 2, 3, 5, 9, 17, 33)  # steps to the nearest observation: the first of each group
@@ -46,9 +48,11 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
     advice = "gpvae evaluate … --report hides some cells, fills them, and judges by them."
     if imputation.maker is None:
         return f"The imputer is not at hand, so no cell with a known value was filled. {advice}"
+    if not isinstance(imputation.maker, Trained | Conformal):
+        return f"{imputation.method} keeps no cells aside to be judged by. {advice}"
     cells = imputation.maker.kept_aside(imputation.panel)
     if cells is None or not cells.any():
-        return f"{imputation.method} kept no cell of this data aside to be judged by. {advice}"
+        return f"It is not known which cells of this data, if any, {imputation.method} kept aside. {advice}"
     series, steps = _series_to_ask(imputation.panel, cells)
     panel = imputation.panel.pick(series, steps)
     asked = cells[imputation.panel.rows_of(series, panel.lengths)]
@@ -59,12 +63,22 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
         again = imputation.maker.impute(visible, samples=samples)
         plain = {"mean": Mean(), "forward": Forward(), "linear": Linear()}
         others = {name: each.fit(visible).impute(visible) for name, each in plain.items()}
-    caveat = (
-        "These cells were kept from training and are filled here once more, hidden. They are not untouched, though: "
-        "they also chose the best epoch or set the width of the intervals, so expect a little less of other cells. "
-        f"They are single cells; longer gaps are harder. {advice}"
-    )
-    return Evidence(again, panel.values, asked, others, caveat)
+    return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}")
+
+
+def _caveat(imputation: Imputation) -> str:
+    """What the cells kept aside did besides, and how they lie."""
+    kept = "These cells were kept from training and are filled here once more, hidden. They are not untouched, though: "
+    if isinstance(imputation.maker, Conformal):
+        return (
+            f"{kept}the intervals are as wide as it takes to hold their share of these very cells, so expect a little "
+            "less of others. They are single cells, chosen at random; longer gaps are harder."
+        )
+    used = "they chose the best epoch" + (" and set the level of the noise" if imputation.draws is not None else "")
+    lie = "They were chosen at random, cell by cell; longer gaps are harder."
+    if not imputation.panel.observed.all():
+        lie = "About half of them lie in gaps like those of the data, the others were chosen at random, cell by cell."
+    return f"{kept}{used}, so expect a little less of others. {lie}"
 
 
 def _series_to_ask(panel: Panel, cells: Bools) -> tuple[NDArray[np.int64], int]:
