@@ -200,6 +200,36 @@ class TestTrust:
         assert all(each["low"] < each["error"] < each["high"] for each in found["methods"])
         assert "more than linear: take linear for this data" in found["sentence"]
 
+    @pytest.mark.parametrize("count", [1, 2, 9])
+    def test_a_few_cells_tell_nothing(self, count: int) -> None:
+        panel, truth = gappy(series=1)
+        cells = np.zeros_like(panel.observed)
+        cells[tuple(np.argwhere(~panel.observed)[:count].T)] = True
+        others = {"linear": Linear().fit(panel).impute(panel)}
+        imputation = filled(panel, truth, spread=0.1)
+        found = judge(Evidence(imputation, truth, cells, others), "by hand")
+        assert found["coverage"] is found["calibration"] is found["pit"] is None
+        assert "too few to tell" in found["none"]
+        assert "too few cells to tell whether another method does better" in found["errors"]["sentence"]
+        assert all((each["low"] is None) == (count == 1) for each in found["errors"]["methods"])
+        evidence = Evidence(imputation, truth, cells, others)
+        shown = Report(summary(imputation, evidence=evidence)).html
+        assert ("Bars are 95 % intervals" in shown) == (count > 1)
+
+    def test_cells_that_fail_together_count_as_few(self) -> None:
+        panel, truth = gappy(series=20, steps=60, missing=0.5)
+        good, poor = (filled(panel, truth, spread=spread) for spread in (1.0, 0.05))
+        assert good.draws is not None
+        assert poor.draws is not None
+        failing = np.isin(panel.series_of_row[good.cells // 3], [0, 1])
+        draws = replace(good.draws, scaled=np.where(failing[:, None], poor.draws.scaled, good.draws.scaled))
+        found = judge(Evidence(replace(good, draws=draws), truth, ~panel.observed), "x")
+        point = found["calibration"]["points"][-1]
+        assert point["share"] < 0.87
+        assert point["high"] > 0.9  # two of twenty series: that may be chance
+        assert found["coverage"]["verdict"] == "unclear"
+        assert found["by_column"]["sentence"].startswith("In no column")
+
     def test_single_values_have_errors_but_no_intervals(self) -> None:
         panel, truth = gappy()
         found = judge(Evidence(Linear().fit(panel).impute(panel), truth, ~panel.observed), "Linear")

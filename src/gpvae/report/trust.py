@@ -25,6 +25,7 @@ ROWS_FILLED_AGAIN = 2_500
 BLOCKS = 40  # that few series are cut into, for errors of means
 COLUMNS_SHOWN = 24
 CELLS_AT_LEAST = 10  # for a share that says anything
+NEAR = 0.01  # a share that is off by less is as promised
 NONE = "none"  # of an observation: there is none in the series
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("cells", "caveat", "classes", "errors", "coverage", "calibration", "by_column", "by_distance", "pit", "none")
@@ -99,17 +100,20 @@ def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
     if not numbers.any():
         return judged | {"none": "No column of numbers has a held-out cell."}
     judged["errors"] = _errors(evidence, numbers, name)
-    own = evidence.imputation
+    own, block = evidence.imputation, _blocks(evidence.imputation.panel)[np.nonzero(numbers)[0]]
     if not own.has_intervals:
         return judged | {"none": f"{name} gives single values, so there are no intervals to check."}
     try:
         inside = _inside(own, evidence.truth, numbers, 0.9)
     except DataError as error:
         return judged | {"none": f"There are too few samples to read intervals from: {error}."}
-    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside)
-    judged["calibration"] = _calibration(own, evidence.truth, numbers)
-    judged["by_column"] = _by_column(inside, numbers, own.panel.columns)
-    judged["by_distance"] = _by_distance(inside, numbers, own.panel)
+    if len(inside) < CELLS_AT_LEAST:
+        held = "1 held-out cell is" if len(inside) == 1 else f"{len(inside)} held-out cells are"
+        return judged | {"none": f"Only {held} of columns of numbers: too few to tell whether the intervals hold."}
+    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside, block)
+    judged["calibration"] = _calibration(own, evidence.truth, numbers, block)
+    judged["by_column"] = _by_column(inside, numbers, own.panel.columns, block)
+    judged["by_distance"] = _by_distance(inside, numbers, own.panel, block)
     if own.draws is not None and own.margins is None:
         judged["pit"] = _pit(own, evidence.truth, numbers)
     return judged
@@ -144,17 +148,24 @@ def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
             usual = np.unique(seen, return_counts=True) if len(seen) else (np.zeros(1), np.zeros(1))
             guess = usual[0][np.argmax(usual[1])]
             chance = float((evidence.truth[asked, j] == guess).mean())
-            found.append({"name": str(own.panel.columns[j]), "guess": chance} | _share(right))
+            shares = _share(right, _blocks(own.panel)[asked])
+            found.append({"name": str(own.panel.columns[j]), "guess": chance} | shares)
     return found
 
 
-def _share(inside: Bools) -> dict[str, Any]:
-    """A share with its 95 % interval, which takes cells to be independent."""
-    low, high = _wilson(float(inside.mean()), len(inside), Z)
-    return {"cells": len(inside), "share": float(inside.mean()), "low": low, "high": high}
+def _share(inside: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
+    """A share with its 95 % interval, which takes cells of different blocks to be independent.
+
+    independent: how many independent cells would tell it as surely; never more than there are.
+    """
+    share, half = _ratio(inside.astype(np.float64), block)
+    alone = len(inside) if not half else share * (1 - share) * (Z / half) ** 2
+    independent = max(1.0, min(float(len(inside)), alone))
+    low, high = _wilson(share, independent, Z)
+    return {"cells": len(inside), "share": share, "low": low, "high": high, "independent": independent}
 
 
-def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
+def _wilson(p: float, n: float, z: float) -> tuple[float, float]:
     centre, spread = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     low, high = (centre - spread) / (1 + z**2 / n), (centre + spread) / (1 + z**2 / n)
     return float(min(low, p)), float(max(high, p))
@@ -163,8 +174,13 @@ def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
 def _too_few(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that hold fewer than 90 % by more than chance explains, as many as there are to look at; worst first."""
     z = NormalDist().inv_cdf(1 - 0.025 / len(groups))
-    few = [each for each in groups if each["share"] < 0.88 and _wilson(each["share"], each["cells"], z)[1] < 0.9]
+    few = [each for each in groups if _is_low(each["share"], _wilson(each["share"], each["independent"], z)[1])]
     return sorted(few, key=lambda each: each["share"])
+
+
+def _is_low(share: float, high: float) -> bool:
+    """Of a share in 90 % intervals, by more than chance explains: the end of its own interval is `high`."""
+    return share <= 0.9 - NEAR and high < 0.9
 
 
 def _inside(own: Imputation, truth: Floats, cells: Bools, level: float) -> Bools:
@@ -182,25 +198,25 @@ def _at(own: Imputation, cells: Bools, *q: float) -> Floats:
     return own.draws.at(chosen).quantiles(q)
 
 
-def _verdict(inside: Bools) -> dict[str, str]:
-    found = _share(inside)
-    share, told = (
-        found["share"],
-        f"Of {len(inside):,} held-out cells, {percent(found['share'], 1)} lie in their 90 % interval",
-    )
-    fits = found["low"] <= 0.9 <= found["high"] or abs(share - 0.9) < 0.01
-    if fits:
-        return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
-    if share < 0.9:
+def _verdict(inside: Bools, block: NDArray[np.int64]) -> dict[str, str]:
+    found = _share(inside, block)
+    share = found["share"]
+    told = f"Of {len(inside):,} held-out cells, {percent(share, 1)} lie in their 90 % interval"
+    if _is_low(share, found["high"]):
         widely = "much too narrow: do not rely on them" if share < 0.8 else "somewhat too narrow: allow for more"
         return {"verdict": "narrow", "sentence": f"{told}: they are {widely}."}
-    return {"verdict": "wide", "sentence": f"{told}: they are wider than they need be, so on the safe side."}
+    if share >= 0.9 + NEAR and found["low"] > 0.9:
+        return {"verdict": "wide", "sentence": f"{told}: they are wider than they need be, so on the safe side."}
+    if found["low"] < 0.8:
+        sentence = f"{told}: these are too few, or too alike, to tell whether intervals hold what they promise."
+        return {"verdict": "unclear", "sentence": sentence}
+    return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
 
 
-def _calibration(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
+def _calibration(own: Imputation, truth: Floats, cells: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for level in LEVELS:
-        points.append({"level": level} | _share(_inside(own, truth, cells, level)))
+        points.append({"level": level} | _share(_inside(own, truth, cells, level), block))
     off = max(points, key=lambda point: abs(point["share"] - point["level"]))
     most = f"{percent(off['level'])} intervals hold {percent(off['share'], 1)}"
     if abs(off["share"] - off["level"]) < 0.03:
@@ -214,10 +230,10 @@ def _calibration(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]
     return {"points": points, "sentence": sentence}
 
 
-def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str, Any]:
+def _by_column(inside: Bools, cells: Bools, columns: Sequence[str], block: NDArray[np.int64]) -> dict[str, Any]:
     column = np.nonzero(cells)[1]
     found: list[dict[str, Any]] = [
-        _share(inside[column == j]) | {"name": str(columns[j])} for j in np.unique(column).tolist()
+        _share(inside[column == j], block[column == j]) | {"name": str(columns[j])} for j in np.unique(column).tolist()
     ]
     poor = _too_few(found)
     if not poor:
@@ -230,17 +246,17 @@ def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str,
     return {"columns": shown, "of": len(found), "sentence": sentence}
 
 
-def _by_distance(inside: Bools, cells: Bools, panel: Panel) -> dict[str, Any]:
+def _by_distance(inside: Bools, cells: Bools, panel: Panel, block: NDArray[np.int64]) -> dict[str, Any]:
     last, following = (each[cells] for each in neighbours(panel))
     row = np.nonzero(cells)[0]
     far = np.iinfo(np.int64).max
     distance = np.minimum(np.where(last >= 0, row - last, far), np.where(following >= 0, following - row, far))
     group = np.where(distance == far, -1, np.searchsorted(DISTANCES, distance, side="right") - 1)
     found: list[dict[str, Any]] = [
-        _share(inside[group == k]) | {"name": _steps(k)} for k in range(len(DISTANCES)) if (group == k).any()
+        _share(inside[group == k], block[group == k]) | {"name": NONE if k < 0 else _steps(k)}
+        for k in [*range(len(DISTANCES)), -1]
+        if (group == k).any()
     ]
-    if (group < 0).any():
-        found.append(_share(inside[group < 0]) | {"name": NONE})
     found = [each for each in found if each["cells"] >= CELLS_AT_LEAST] or found
     poor = _too_few(found)
     if len(found) == 1:
@@ -321,8 +337,10 @@ def _blocks(panel: Panel) -> NDArray[np.int64]:
     return np.arange(len(panel.values)) * BLOCKS // max(1, len(panel.values))
 
 
-def _mean_with_bar(error: Floats, block: NDArray[np.int64]) -> dict[str, float]:
+def _mean_with_bar(error: Floats, block: NDArray[np.int64]) -> dict[str, float | None]:
     mean, half = _ratio(error, block)
+    if len(np.unique(block)) < 2:
+        return {"error": mean, "low": None, "high": None}
     return {"error": mean, "low": max(0.0, mean - half), "high": mean + half}
 
 
@@ -341,6 +359,8 @@ def _against(errors: Mapping[str, Floats], block: NDArray[np.int64], name: str) 
     others = {each: error for each, error in errors.items() if each != name}
     if not others:
         return f"{told}."
+    if len(errors[name]) < CELLS_AT_LEAST or len(np.unique(block)) < 2:
+        return f"{told}; there are too few cells to tell whether another method does better."
     best = min(others, key=lambda each: others[each].mean())
     less, bar = _ratio(others[best] - errors[name], block)
     if abs(less) <= bar:
