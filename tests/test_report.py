@@ -25,7 +25,7 @@ from gpvae.report.missing import pattern
 from gpvae.report.packing import LEVELS, Packer
 from gpvae.report.page import SCRIPTS, Report, of_part
 from gpvae.report.summary import summarise
-from gpvae.report.trust import Evidence, judge
+from gpvae.report.trust import Evidence, judge, own_evidence
 
 
 def summary(imputation: Imputation, **given: Any) -> dict[str, Any]:
@@ -263,6 +263,24 @@ class TestTrust:
             assert "gpvae evaluate … --report" in trust["none"]
         linear = Linear().fit(waves).impute(waves).report().summary["trust"]
         assert "Linear keeps no cells aside" in linear["none"]
+
+    def test_all_of_the_data_sets_the_units_and_fits_the_baselines(
+        self, waves: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpvae.report.trust.ROWS_FILLED_AGAIN", 60)
+        data = waves + 100 * np.arange(len(waves))[:, None, None]
+        imputer = Conformal(Linear()).fit(data)
+        imputation = imputer.impute(data)
+        evidence = own_evidence(imputation)
+        assert isinstance(evidence, Evidence)
+        assert len(evidence.truth) < len(imputation.panel.values)
+        cells = imputer.kept_aside(imputation.panel)
+        assert cells is not None
+        scale = np.nanstd(hide(imputation.panel, cells).values, axis=0)
+        np.testing.assert_allclose(evidence.units.scale, scale)
+        mean = evidence.others["mean"].maker
+        assert mean is not None
+        np.testing.assert_allclose(mean.schema_.scaling.scale, scale)
 
     def test_conformal_intervals_hold_what_they_were_set_to(self, waves: Any) -> None:
         found = Conformal(Linear()).fit(waves).impute(waves).report().summary

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -42,6 +43,12 @@ class Evidence:
     cells: Bools  # (row, feature)
     others: Mapping[str, Imputation] = field(default_factory=dict)
     caveat: str = ""
+    whole: Panel | None = None  # the data that these rows are part of, with the cells hidden; None: these are all
+
+    @cached_property
+    def units(self) -> Scaling:
+        """Means and deviations of all of the data, the cells not among them."""
+        return Scaling.of(self.imputation.panel if self.whole is None else self.whole, standardise=True)
 
 
 def own_evidence(imputation: Imputation) -> Evidence | str:
@@ -57,14 +64,14 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
     series, steps = _series_to_ask(imputation.panel, cells)
     panel = imputation.panel.pick(series, steps)
     asked = cells[imputation.panel.rows_of(series, panel.lengths)]
-    visible = missingness.hide(panel, asked)
+    whole, visible = missingness.hide(imputation.panel, cells), missingness.hide(panel, asked)
     samples = 100 if imputation.draws is None else imputation.draws.count
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the data was filled
         again = imputation.maker.impute(visible, samples=samples)
         plain = {"mean": Mean(), "forward": Forward(), "linear": Linear()}
-        others = {name: each.fit(visible).impute(visible) for name, each in plain.items()}
-    return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}")
+        others = {name: each.fit(whole).impute(visible) for name, each in plain.items()}
+    return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}", whole)
 
 
 def _caveat(imputation: Imputation) -> str:
@@ -126,7 +133,7 @@ def _numbers(evidence: Evidence) -> Bools:
     if own.draws is not None:
         classes = own.draws.scaling.of_kind(*CLASSES)[own.draws.feature]
         kinds[np.unique(own.cells[classes] % len(kinds))] = False
-    cells = evidence.cells & kinds & Scaling.of(panel, standardise=True).varies
+    cells = evidence.cells & kinds & evidence.units.varies
     for each in (own, *evidence.others.values()):
         cells = cells & ~np.isnan(each.mean_rows)
     return cells
@@ -322,7 +329,7 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
 def _errors(evidence: Evidence, cells: Bools, name: str) -> dict[str, Any]:
     """Mean absolute errors in deviations of each column; 95 % intervals from series, or stretches, that differ."""
     panel = evidence.imputation.panel
-    units = Scaling.of(panel, standardise=True).scale[np.nonzero(cells)[1]]
+    units = evidence.units.scale[np.nonzero(cells)[1]]
     block = _blocks(panel)[np.nonzero(cells)[0]]
     methods = {**evidence.others, name: evidence.imputation}
     errors = {each: np.abs(found.mean_rows - evidence.truth)[cells] / units for each, found in methods.items()}
