@@ -485,6 +485,26 @@ class TestLatents:
         assert (influence[1] == 0).all()
         assert (influence[[0, 2, 3, 4]] > 0).all()
 
+    def test_of_one_long_series_a_stretch_is_probed(
+        self, tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        long = waves.reshape(1, -1, 3).copy()
+        imputation = tiny.fit(long).impute(long)
+        monkeypatch.setattr("gpvae.report.summary.ROWS_TO_PROBE", 50)
+        probed: list[int] = []
+        influence = GPVAE.influence
+        monkeypatch.setattr(GPVAE, "influence", lambda own, x: (probed.append(len(x.values)), influence(own, x))[1])
+        summary(imputation)
+        assert probed == [50]
+
+    @pytest.mark.filterwarnings("error")
+    def test_a_column_without_a_value_has_no_influence_known(self, tiny: GPVAE, waves: Any) -> None:
+        empty = waves[:2].copy()
+        empty[..., 1] = np.nan
+        influence = tiny.fit(waves).influence(empty)
+        assert np.isnan(influence[:, 1]).all()
+        assert (influence[:, [0, 2]] > 0).all()
+
     @pytest.mark.parametrize(("kernel", "expected"), [(Cauchy(7.0), 7.0), (RBF(5.0), 5 * np.sqrt(2 * np.log(2)))])
     def test_length_scales(self, kernel: Any, expected: float, waves: Any) -> None:
         config = ModelConfig(kernel=kernel, learn_kernel=False, latent_dim=3, encoder_filters=16, decoder_widths=(8,))

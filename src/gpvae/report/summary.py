@@ -304,7 +304,8 @@ def _latent(imputation: Imputation) -> dict[str, Any] | None:
         packs.append(b64encode(pack_latents(found.mean[thinned], found.std[thinned])).decode())
         every.append(step)
     scales = method.length_scales()
-    influence = method.influence(some.pick(np.arange(_series_within(some.lengths, ROWS_TO_PROBE))))
+    probed = _series_within(np.minimum(some.lengths, ROWS_TO_PROBE), ROWS_TO_PROBE)
+    influence = method.influence(some.pick(np.arange(probed), ROWS_TO_PROBE))
     return {
         "dims": dims,
         "kept": kept,
