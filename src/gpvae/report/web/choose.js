@@ -3,7 +3,9 @@
 
 const choose = async (number) => {
   view.number = number;
-  view.series = await chosenSeries(number);
+  const found = await chosenSeries(number);
+  if (view.number !== number) return; // another was chosen meanwhile
+  view.series = found;
   view.range = view.series && busiest(view.series);
   view.found = Boolean(view.range);
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;

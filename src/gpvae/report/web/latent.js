@@ -86,7 +86,7 @@ if (latent) {
           zmax: Math.max(
             1e-6,
             ...values
-              .slice(0, -1)
+              .slice(0, latent.influence.latents + 1) // the nearest visible values would outshine the latent series
               .flat()
               .map((value) => value ?? 0),
           ),

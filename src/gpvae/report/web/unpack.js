@@ -157,8 +157,9 @@ let lastPack = { number: -1, pack: null };
 const chosenSeries = async (number) => {
   const place = series.packs.findIndex(({ first, last }) => first <= number && number < last);
   if (place < 0) return null;
-  if (lastPack.number !== place) lastPack = { number: place, pack: await readPack(place) };
-  return seriesOf(lastPack.pack, number);
+  const read = lastPack.number === place ? lastPack : { number: place, pack: await readPack(place) };
+  lastPack = read;
+  return seriesOf(read.pack, number);
 };
 
 const isDate = data.clock === "datetime" && data.origin !== null;
