@@ -25,7 +25,7 @@ from gpvae.report import plot_calibration, plot_missingness, plot_reconstruction
 from gpvae.report.missing import pattern
 from gpvae.report.packing import FINE, LEVELS, LOGARITHM, NOT_NEGATIVE, Packer
 from gpvae.report.page import SCRIPTS, Report, of_part
-from gpvae.report.summary import summarise
+from gpvae.report.summary import _how_it_went, summarise
 from gpvae.report.trust import Evidence, judge, own_evidence
 
 
@@ -289,7 +289,7 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        assert "chose the best epoch and set the level of the noise" in found["trust"]["caveat"]
+        assert "chose the best epoch and, where it is learned, set the level of the noise" in found["trust"]["caveat"]
         assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         assert [each["name"] for each in found["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
         other = tiny.impute(waves[:4]).report().summary["trust"]
@@ -524,9 +524,23 @@ def test_training_says_which_epoch_was_best(tiny: GPVAE, waves: Any) -> None:
     found = summary(imputation)["training"]
     assert found["epochs"] == 6
     best = int(np.argmin([score if score is not None else np.inf for score in found["parts"]["validation"]])) + 1
-    assert f"lowest in epoch {best} of 6" in found["sentence"]
+    assert f"The negative log density of held-out cells was lowest in epoch {best} of 6" in found["sentence"]
     facts = dict(summary(imputation)["model"]["facts"])
     assert {"latent series", "time to fit", "time to fill", "parameters"} <= {*facts}
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ([3.0, 1.0, -1.0, -1.0, -1.001], "had levelled off"),
+        ([3.0, 2.0, 1.0, 0.0, -1.0], "was still falling"),
+        ([3.0, -1.0, 0.0, 0.0, 0.0], "later ones did not improve on it"),
+    ],
+)
+def test_whether_training_was_done(scores: list[float | None], words: str) -> None:
+    told = _how_it_went({"validation": scores}, "error")
+    assert told.startswith("The error of held-out cells was lowest in epoch")
+    assert words in told
 
 
 class TestPlots:

@@ -272,20 +272,21 @@ def _training(imputation: Imputation) -> dict[str, Any] | None:
         return None
     names = dict.fromkeys(name for epoch in history for name in epoch)
     parts = {name: [_number(epoch.get(name)) for epoch in history] for name in names if name != "gradient"}
-    return {"epochs": len(history), "parts": parts, "sentence": _how_it_went(parts)}
+    score = "negative log density" if method is not None and method.gives_distributions else "absolute error"
+    return {"epochs": len(history), "parts": parts, "score": score, "sentence": _how_it_went(parts, score)}
 
 
-def _how_it_went(parts: dict[str, list[float | None]]) -> str:
+def _how_it_went(parts: dict[str, list[float | None]], score: str) -> str:
     scores = [(value, epoch) for epoch, value in enumerate(parts.get("validation", []), 1) if value is not None]
     epochs = len(next(iter(parts.values())))
     if not scores:
         return f"{epochs} epochs; no cells were kept aside to judge them by."
     best, when = min(scores)
-    told = f"The error on held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
+    told = f"The {score} of held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
     tenth = scores[-max(2, len(scores) // 10) :]
     if when < 0.9 * epochs:
         return f"{told}; later ones did not improve on it."
-    still = tenth[-1][0] < 0.98 * tenth[0][0]
+    still = tenth[0][0] - tenth[-1][0] > 0.02 * (max(scores)[0] - best)
     return f"{told}; it {'was still falling, so more epochs may help' if still else 'had levelled off'}."
 
 

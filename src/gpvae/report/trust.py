@@ -15,6 +15,7 @@ from gpvae.baselines import Forward, Linear, Mean
 from gpvae.baselines.simple import neighbours
 from gpvae.conformal import Conformal
 from gpvae.imputation import Imputation
+from gpvae.latent import GPVAE
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.report.words import percent
 from gpvae.scaling import CLASSES, Scaling
@@ -82,11 +83,11 @@ def _caveat(imputation: Imputation) -> str:
             f"{kept}the intervals are as wide as it takes to hold their share of these very cells, so expect a little "
             "less of others. They are single cells, chosen at random; longer gaps are harder."
         )
-    used = "they chose the best epoch" + (" and set the level of the noise" if imputation.draws is not None else "")
+    noise = " and, where it is learned, set the level of the noise" if isinstance(imputation.maker, GPVAE) else ""
     lie = "They were chosen at random, cell by cell; longer gaps are harder."
     if not imputation.panel.observed.all():
         lie = "About half of them lie in gaps like those of the data, the others were chosen at random, cell by cell."
-    return f"{kept}{used}, so expect a little less of others. {lie}"
+    return f"{kept}they chose the best epoch{noise}, so expect a little less of others. {lie}"
 
 
 def _series_to_ask(panel: Panel, cells: Bools) -> tuple[NDArray[np.int64], int]:

@@ -116,7 +116,7 @@ if (training)
       loss: "loss (the negative bound)",
       nll: "fit: −log likelihood",
       kl: "KL to the prior",
-      validation: "error on held-out cells",
+      validation: `${training.score} of held-out cells`,
     };
     const names = Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
     const across = narrow() ? 1 : Math.min(2, names.length),
