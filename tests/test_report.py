@@ -142,6 +142,20 @@ class TestPacking:
         found = summary(filled(panel, truth))["series"]
         assert (found["kept"], found["packs"][-1]["last"], len(found["ids"])) == (2, 2, 5)
 
+    def test_of_a_series_that_is_too_long_its_first_steps_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gpvae.report.summary.CELLS_KEPT", 75)
+        panel, truth = gappy(series=2)
+        imputation = filled(panel, truth)
+        found = summary(imputation, truth=truth, held_out=~panel.observed)["series"]
+        assert (found["kept"], found["steps_kept"], found["lengths"]) == (1, 25, [40, 40])
+        (pack,) = found["packs"]
+        packer = Packer(bands=True, samples=3, certainty=False)
+        begun = Unpacked(b64decode(pack["data"]), panel.pick(np.arange(1), 25), packer, truth=True)
+        np.testing.assert_array_equal(begun.times, panel.times[:25])
+        np.testing.assert_array_equal(begun.state & 3, np.where(panel.observed[:25], 1, 2).T.ravel())
+        gaps = ~panel.observed[:25].T.ravel()
+        np.testing.assert_array_equal(begun.truth, truth[:25].T.ravel()[gaps].astype(np.float32))
+
     def test_size(self) -> None:
         """A tenth of 1,000 series × 48 × 35 with four fifths missing, of which a page may have 15 MB."""
         panel, truth = gappy(series=100, steps=48, columns=[f"c{j}" for j in range(35)], missing=0.8)

@@ -117,6 +117,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "positive": summarise(log_normal(), evidence="none"),
         "single": summarise(Linear().fit(panel).impute(panel), evidence="none"),
     }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gpvae.report.summary.CELLS_KEPT", 75)
+        summaries["cut"] = summarise(imputation, evidence="none")
     for name, summary in summaries.items():
         Report(summary).written(folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in summaries}
@@ -247,6 +250,17 @@ def test_a_long_series_is_thinned_by_view_and_not_cut(show: Show) -> None:
         }"""
     )
     assert took < 5000
+    assert opened.complaints == []
+
+
+def test_of_a_series_that_is_too_long_the_beginning_is_shown(show: Show) -> None:
+    opened = show("cut")
+    opened.section("series")
+    assert "50 steps (this file has the first 25, to keep it small)" in opened.page.inner_text("#chosen")
+    panel, _ = gappy(series=30, steps=50)
+    shown = np.concatenate([opened.named(name)["x"] for name in ("observed", "filled")])
+    assert len(shown) == 25
+    np.testing.assert_allclose(opened.named("observed")["y"], panel.values[:25, 0][panel.observed[:25, 0]], rtol=1e-6)
     assert opened.complaints == []
 
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 from base64 import b64encode
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -187,13 +188,15 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
     gaps = np.add.reduceat((~panel.observed).sum(axis=1), panel.starts) / (panel.lengths * width)
     unsure = _averages(_uncertainty(imputation, spread), panel.series_of_row[imputation.cells // width], len(panel))
     kept = max(1, int(np.searchsorted(np.cumsum(panel.lengths) * width, CELLS_KEPT, side="right")))
+    most = max(1, CELLS_KEPT // width)  # steps of the first series, should it alone be too long
     packer, why = _packer(imputation)
     packs: list[dict[str, Any]] = []
     for first, last in together(panel, kept):
+        part = _beginning(imputation.part(first, last), most)
         start = int(panel.starts[first])
-        rows = slice(start, start + int(panel.lengths[first:last].sum()))
+        rows = slice(start, start + len(part.panel.values))
         known = None if truth is None else truth[rows]
-        packed = packer.pack(imputation.part(first, last), known, None if held_out is None else held_out[rows])
+        packed = packer.pack(part, known, None if held_out is None else held_out[rows])
         packs.append({"first": first, "last": last, "data": b64encode(packed).decode()})
     return {
         "ids": [str(name) for name in panel.ids],
@@ -201,6 +204,7 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
         "missing": [round(float(share), 4) for share in gaps],
         "uncertainty": unsure,
         "kept": kept,
+        "steps_kept": most,
         "bands": packer.bands,
         "without_bands": why,
         "samples": packer.samples,
@@ -209,6 +213,23 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
         "levels": LEVELS,
         "packs": packs,
     }
+
+
+def _beginning(imputation: Imputation, steps: int) -> Imputation:
+    """Of one series that is longer, its first steps; others as they are."""
+    panel = imputation.panel
+    if len(panel) > 1 or len(panel.values) <= steps:
+        return imputation
+    some = slice(0, int(np.searchsorted(imputation.cells, steps * len(panel.columns))))
+    return replace(
+        imputation,
+        panel=panel.pick(np.arange(1), steps),
+        cells=imputation.cells[some],
+        values=imputation.values[some],
+        stds=None if imputation.stds is None else imputation.stds[some],
+        draws=None if imputation.draws is None else imputation.draws.at(some),
+        margins=None if imputation.margins is None else imputation.margins.at(some),
+    )
 
 
 def _packer(imputation: Imputation) -> tuple[Packer, str]:

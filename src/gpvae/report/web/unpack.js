@@ -35,10 +35,12 @@ class Planes {
 
 const count = (state, test) => state.reduce((n, each) => n + (test(each) ? 1 : 0), 0);
 
+const stepsKept = (steps) => Math.min(steps, series.steps_kept); // of a series; the others are not in the page
+
 const readPack = async (number) => {
   const { first, last } = series.packs[number],
     planes = new Planes(await unpacked(`pack-${number}`));
-  const lengths = series.lengths.slice(first, last),
+  const lengths = series.lengths.slice(first, last).map(stepsKept),
     rows = lengths.reduce((a, b) => a + b, 0);
   const cells = rows * columns.length,
     groups = (last - first) * columns.length;
