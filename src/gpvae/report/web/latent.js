@@ -15,8 +15,10 @@ if (latent) {
       note.textContent = `Not kept for this series.${few}`;
       return;
     }
-    const planes = new Planes(await unpacked(`latent-${view.number}`)),
-      every = latent.every[view.number];
+    const number = view.number,
+      planes = new Planes(await unpacked(`latent-${number}`)),
+      every = latent.every[number];
+    if (view.number !== number) return; // another was chosen meanwhile
     const steps = Math.ceil(series.lengths[view.number] / every),
       x = view.series.x.filter((_, t) => t % every === 0);
     const [lowest, span, largest] = [0, 1, 2].map(() => planes.numbers(latent.dims, Float32Array));
