@@ -32,6 +32,21 @@ def gappy(
     return panel, truth
 
 
+def log_normal(series: int = 4, steps: int = 60) -> Imputation:
+    """A real column and a positive one, whose values, and their intervals, range over five orders of magnitude."""
+    panel, truth = gappy(series, steps, columns=("real", "positive"), missing=0.4)
+    rng, cells = np.random.default_rng(3), np.flatnonzero(~panel.observed)
+    panel = panel.with_values(np.where(np.arange(2) == 1, np.exp(2.4 * (panel.values - 10) / 2), panel.values))
+    scaling, feature = Scaling.of(panel, standardise=True, kinds=("real", "positive")), cells % 2
+    deviation = np.where(feature == 1, rng.uniform(0.2, 1.5, len(cells)), 1.0)
+    centre = np.where(feature == 1, 2.4 * (truth.flat[cells] - 10) / 2, truth.flat[cells])
+    values = centre[:, None] + deviation[:, None] * rng.normal(size=(len(cells), 60))
+    scaled = (values - scaling.shift[feature, None]) / scaling.scale[feature, None]
+    draws = Draws(scaled.astype(np.float32), feature, scaling)
+    drawn = draws.values()
+    return Imputation(panel, cells, drawn.mean(axis=1), drawn.std(axis=1), draws, method="by hand")
+
+
 def filled(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
     """Draws that are off from the truth by 1, as they say if `spread` is 1."""
     rng, scaling = np.random.default_rng(seed), Scaling.of(panel, standardise=True)

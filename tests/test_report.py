@@ -13,19 +13,20 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 from numpy.typing import NDArray
-from reporting import HOSTILE, filled, gappy
+from reporting import HOSTILE, filled, gappy, log_normal
 from typer.testing import CliRunner
 
 from gpvae import GPVAE, Conformal, DataError, Imputation, Linear, Mean, ModelConfig, Panel, cli
 from gpvae.evaluation import evaluate
+from gpvae.imputation import Margins
 from gpvae.kernels import RBF, Cauchy
 from gpvae.missingness import hide, random
 from gpvae.report import plot_calibration, plot_missingness, plot_reconstructions, plot_series
 from gpvae.report.missing import pattern
-from gpvae.report.packing import LEVELS, Packer
+from gpvae.report.packing import FINE, LEVELS, LOGARITHM, NOT_NEGATIVE, Packer
 from gpvae.report.page import SCRIPTS, Report, of_part
-from gpvae.report.summary import summarise
-from gpvae.report.trust import Evidence, judge
+from gpvae.report.summary import _how_it_went, summarise
+from gpvae.report.trust import Evidence, judge, own_evidence
 
 
 def summary(imputation: Imputation, **given: Any) -> dict[str, Any]:
@@ -44,6 +45,7 @@ class Unpacked:
         self.observed = self.take(int((self.state & 3 == 1).sum()), "<f4")
         self.truth = self.take(int((self.state & 4 > 0).sum()), "<f4") if truth else None
         groups = len(panel) * len(panel.columns)
+        self.scale = self.take(len(panel.columns), "u1")
         self.lowest, self.span, self.widest = (self.take(groups, "<f4") for _ in range(3))
         self.mean = self.take(count, "<u2")
         if packer.bands:
@@ -78,12 +80,13 @@ class TestPacking:
         mean = found.lowest[group] + found.mean / LEVELS * found.span[group]
         exact = in_pack_order(panel, imputation.mean_rows)[~seen]
         assert (np.abs(mean - exact) <= found.span[group] / LEVELS).all()
-        width = found.widest[group] * (found.width / 127) ** 2
+        width = found.widest[group] * np.exp(found.width / -32.0)
         low = mean - (found.place / 32 - 2) * width
         bands = [in_pack_order(panel, rows)[~seen] for rows in imputation.quantile_rows(0.05, 0.25, 0.75, 0.95)]
         ends = (low, low + found.lower / 32 * width, low + found.upper / 32 * width, low + width)
         for near, band in zip(ends, bands, strict=True):
             assert (np.abs(near - band) <= 0.05 * (bands[3] - bands[0])).all()
+        assert (found.scale == 0).all()
         for k, sample in enumerate(found.samples):
             near = low + (sample / 16 - 7.5) * width
             stacked = np.full(panel.values.size, np.nan)
@@ -91,6 +94,41 @@ class TestPacking:
             stacked[imputation.cells] = imputation.draws.values()[:, k]
             exact = in_pack_order(panel, stacked.reshape(panel.values.shape))[~seen]
             assert (np.abs(near - exact) <= 0.1 * (bands[3] - bands[0])).all()
+
+    def test_positive_values_keep_their_order_of_magnitude(self) -> None:
+        """Off by no more than 0.5 %, ends of bands by no more than 4 % of the band, both counted in the logarithm."""
+        imputation, packer = log_normal(), Packer(bands=True, samples=3, certainty=False)
+        panel = imputation.panel
+        found = Unpacked(packer.pack(imputation, None, None), panel, packer, truth=False)
+        assert found.scale.tolist() == [0, LOGARITHM | NOT_NEGATIVE]
+        lengths = [int(length) for length in panel.lengths for _ in panel.columns]
+        gaps = ~in_pack_order(panel, panel.observed)
+        group = np.repeat(np.arange(len(lengths)), lengths)[gaps]
+        positive = group % 2 == 1
+        mean = found.lowest[group] + found.mean / LEVELS * found.span[group]
+        width = found.widest[group] * np.exp(found.width / -32.0)
+        low = mean - (found.place / 32 - 2) * width
+        exact = in_pack_order(panel, imputation.mean_rows)[gaps]
+        assert exact[positive].max() / exact[positive].min() > 1e4
+        np.testing.assert_allclose(np.exp(mean[positive]), exact[positive], rtol=0.005)
+        np.testing.assert_allclose(mean[~positive], exact[~positive], atol=0.01)
+        bands = np.array(
+            [in_pack_order(panel, rows)[gaps] for rows in imputation.quantile_rows(0.05, 0.25, 0.75, 0.95)]
+        )
+        bands[:, positive] = np.log(bands[:, positive])
+        ends = (low, low + found.lower / 32 * width, low + found.upper / 32 * width, low + width)
+        for near, band in zip(ends, bands, strict=True):
+            assert (np.abs(near - band) <= 0.04 * (bands[3] - bands[0])).all()
+
+    @pytest.mark.filterwarnings("ignore:column .* has no value in:UserWarning")
+    def test_a_positive_column_whose_intervals_reach_zero_is_kept_as_it_is(self) -> None:
+        imputation, packer = log_normal(), Packer(bands=True, samples=0, certainty=False)
+        count = len(imputation.cells)
+        floor = np.where(imputation.cells % 2 == 1, 0.0, -np.inf)
+        errors = (np.linspace(0, 3, 50),) * 2
+        margins = Margins(imputation.values, np.ones(count), floor, imputation.cells % 2, errors, errors[0])
+        packed = packer.pack(replace(imputation, draws=None, margins=margins), None, None)
+        assert Unpacked(packed, imputation.panel, packer, truth=False).scale.tolist() == [0, FINE | NOT_NEGATIVE]
 
     def test_series_are_packed_in_runs_that_are_all_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gpvae.report.packing.CELLS_TOGETHER", 250)
@@ -103,6 +141,20 @@ class TestPacking:
         panel, truth = gappy(series=5)
         found = summary(filled(panel, truth))["series"]
         assert (found["kept"], found["packs"][-1]["last"], len(found["ids"])) == (2, 2, 5)
+
+    def test_of_a_series_that_is_too_long_its_first_steps_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gpvae.report.summary.CELLS_KEPT", 75)
+        panel, truth = gappy(series=2)
+        imputation = filled(panel, truth)
+        found = summary(imputation, truth=truth, held_out=~panel.observed)["series"]
+        assert (found["kept"], found["steps_kept"], found["lengths"]) == (1, 25, [40, 40])
+        (pack,) = found["packs"]
+        packer = Packer(bands=True, samples=3, certainty=False)
+        begun = Unpacked(b64decode(pack["data"]), panel.pick(np.arange(1), 25), packer, truth=True)
+        np.testing.assert_array_equal(begun.times, panel.times[:25])
+        np.testing.assert_array_equal(begun.state & 3, np.where(panel.observed[:25], 1, 2).T.ravel())
+        gaps = ~panel.observed[:25].T.ravel()
+        np.testing.assert_array_equal(begun.truth, truth[:25].T.ravel()[gaps].astype(np.float32))
 
     def test_size(self) -> None:
         """A tenth of 1,000 series × 48 × 35 with four fifths missing, of which a page may have 15 MB."""
@@ -200,6 +252,36 @@ class TestTrust:
         assert all(each["low"] < each["error"] < each["high"] for each in found["methods"])
         assert "more than linear: take linear for this data" in found["sentence"]
 
+    @pytest.mark.parametrize("count", [1, 2, 9])
+    def test_a_few_cells_tell_nothing(self, count: int) -> None:
+        panel, truth = gappy(series=1)
+        cells = np.zeros_like(panel.observed)
+        cells[tuple(np.argwhere(~panel.observed)[:count].T)] = True
+        others = {"linear": Linear().fit(panel).impute(panel)}
+        imputation = filled(panel, truth, spread=0.1)
+        found = judge(Evidence(imputation, truth, cells, others), "by hand")
+        assert found["coverage"] is found["calibration"] is found["pit"] is None
+        assert "too few to tell" in found["none"]
+        assert "too few cells to tell whether another method does better" in found["errors"]["sentence"]
+        assert all((each["low"] is None) == (count == 1) for each in found["errors"]["methods"])
+        evidence = Evidence(imputation, truth, cells, others)
+        shown = Report(summary(imputation, evidence=evidence)).html
+        assert ("Bars are 95 % intervals" in shown) == (count > 1)
+
+    def test_cells_that_fail_together_count_as_few(self) -> None:
+        panel, truth = gappy(series=20, steps=60, missing=0.5)
+        good, poor = (filled(panel, truth, spread=spread) for spread in (1.0, 0.05))
+        assert good.draws is not None
+        assert poor.draws is not None
+        failing = np.isin(panel.series_of_row[good.cells // 3], [0, 1])
+        draws = replace(good.draws, scaled=np.where(failing[:, None], poor.draws.scaled, good.draws.scaled))
+        found = judge(Evidence(replace(good, draws=draws), truth, ~panel.observed), "x")
+        point = found["calibration"]["points"][-1]
+        assert point["share"] < 0.87
+        assert point["high"] > 0.9  # two of twenty series: that may be chance
+        assert found["coverage"]["verdict"] == "unclear"
+        assert found["by_column"]["sentence"].startswith("In no column")
+
     def test_single_values_have_errors_but_no_intervals(self) -> None:
         panel, truth = gappy()
         found = judge(Evidence(Linear().fit(panel).impute(panel), truth, ~panel.observed), "Linear")
@@ -221,19 +303,43 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        assert "not untouched" in found["trust"]["caveat"]
+        assert "chose the best epoch and, where it is learned, set the level of the noise" in found["trust"]["caveat"]
+        assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         assert [each["name"] for each in found["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
         other = tiny.impute(waves[:4]).report().summary["trust"]
         tiny.save(tmp_path / "model")
         loaded = GPVAE.load(tmp_path / "model").impute(waves).report().summary["trust"]
         for trust in (other, loaded):
             assert trust["coverage"] is None
+            assert "It is not known which cells of this data, if any, GPVAE kept aside" in trust["none"]
             assert "gpvae evaluate … --report" in trust["none"]
+        linear = Linear().fit(waves).impute(waves).report().summary["trust"]
+        assert "Linear keeps no cells aside" in linear["none"]
+
+    def test_all_of_the_data_sets_the_units_and_fits_the_baselines(
+        self, waves: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpvae.report.trust.ROWS_FILLED_AGAIN", 60)
+        data = waves + 100 * np.arange(len(waves))[:, None, None]
+        imputer = Conformal(Linear()).fit(data)
+        imputation = imputer.impute(data)
+        evidence = own_evidence(imputation)
+        assert isinstance(evidence, Evidence)
+        assert len(evidence.truth) < len(imputation.panel.values)
+        cells = imputer.kept_aside(imputation.panel)
+        assert cells is not None
+        scale = np.nanstd(hide(imputation.panel, cells).values, axis=0)
+        np.testing.assert_allclose(evidence.units.scale, scale)
+        mean = evidence.others["mean"].maker
+        assert mean is not None
+        np.testing.assert_allclose(mean.schema_.scaling.scale, scale)
 
     def test_conformal_intervals_hold_what_they_were_set_to(self, waves: Any) -> None:
         found = Conformal(Linear()).fit(waves).impute(waves).report().summary
         assert found["trust"]["coverage"]["verdict"] == "calibrated"
         assert found["trust"]["pit"] is None
+        assert "epoch" not in found["trust"]["caveat"]
+        assert "hold their share of these very cells" in found["trust"]["caveat"]
         assert found["series"]["bands"]
         assert not found["series"]["samples"]
 
@@ -393,6 +499,26 @@ class TestLatents:
         assert (influence[1] == 0).all()
         assert (influence[[0, 2, 3, 4]] > 0).all()
 
+    def test_of_one_long_series_a_stretch_is_probed(
+        self, tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        long = waves.reshape(1, -1, 3).copy()
+        imputation = tiny.fit(long).impute(long)
+        monkeypatch.setattr("gpvae.report.summary.ROWS_TO_PROBE", 50)
+        probed: list[int] = []
+        influence = GPVAE.influence
+        monkeypatch.setattr(GPVAE, "influence", lambda own, x: (probed.append(len(x.values)), influence(own, x))[1])
+        summary(imputation)
+        assert probed == [50]
+
+    @pytest.mark.filterwarnings("error")
+    def test_a_column_without_a_value_has_no_influence_known(self, tiny: GPVAE, waves: Any) -> None:
+        empty = waves[:2].copy()
+        empty[..., 1] = np.nan
+        influence = tiny.fit(waves).influence(empty)
+        assert np.isnan(influence[:, 1]).all()
+        assert (influence[:, [0, 2]] > 0).all()
+
     @pytest.mark.parametrize(("kernel", "expected"), [(Cauchy(7.0), 7.0), (RBF(5.0), 5 * np.sqrt(2 * np.log(2)))])
     def test_length_scales(self, kernel: Any, expected: float, waves: Any) -> None:
         config = ModelConfig(kernel=kernel, learn_kernel=False, latent_dim=3, encoder_filters=16, decoder_widths=(8,))
@@ -412,9 +538,23 @@ def test_training_says_which_epoch_was_best(tiny: GPVAE, waves: Any) -> None:
     found = summary(imputation)["training"]
     assert found["epochs"] == 6
     best = int(np.argmin([score if score is not None else np.inf for score in found["parts"]["validation"]])) + 1
-    assert f"lowest in epoch {best} of 6" in found["sentence"]
+    assert f"The negative log density of held-out cells was lowest in epoch {best} of 6" in found["sentence"]
     facts = dict(summary(imputation)["model"]["facts"])
     assert {"latent series", "time to fit", "time to fill", "parameters"} <= {*facts}
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ([3.0, 1.0, -1.0, -1.0, -1.001], "had levelled off"),
+        ([3.0, 2.0, 1.0, 0.0, -1.0], "was still falling"),
+        ([3.0, -1.0, 0.0, 0.0, 0.0], "later ones did not improve on it"),
+    ],
+)
+def test_whether_training_was_done(scores: list[float | None], words: str) -> None:
+    told = _how_it_went({"validation": scores}, "error")
+    assert told.startswith("The error of held-out cells was lowest in epoch")
+    assert words in told
 
 
 class TestPlots:

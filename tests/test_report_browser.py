@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reporting import HOSTILE, filled, gappy
+from reporting import HOSTILE, filled, gappy, log_normal
 from test_report import classes, images
 
 from gpvae import Imputation, Linear, Panel
@@ -113,8 +114,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "classes": summarise(classes(), evidence="none"),
         "many": summarise(_many(), evidence="none"),
         "nothing": summarise(filled(panel.with_values(truth), truth), evidence="none"),
+        "positive": summarise(log_normal(), evidence="none"),
         "single": summarise(Linear().fit(panel).impute(panel), evidence="none"),
     }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gpvae.report.summary.CELLS_KEPT", 75)
+        summaries["cut"] = summarise(imputation, evidence="none")
     for name, summary in summaries.items():
         Report(summary).written(folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in summaries}
@@ -167,6 +172,29 @@ def test_what_is_drawn_is_what_was_filled_in(show: Show) -> None:
     lower, upper = imputation.interval_rows(0.9)
     assert min(y for y in band["y"] if y is not None) == pytest.approx(lower[rows, 0].min(), abs=0.25)
     assert max(y for y in band["y"] if y is not None) == pytest.approx(upper[rows, 0].max(), abs=0.25)
+
+
+def test_positive_values_are_drawn_and_named_as_they_are(show: Show) -> None:
+    opened = show("positive")
+    opened.section("series")
+    imputation, rows = log_normal(), slice(0, 60)
+    gaps = ~imputation.panel.observed[rows, 1]
+    mean, (lower, upper) = imputation.mean_rows[rows, 1][gaps], imputation.interval_rows(0.9)
+    below, above = lower[rows, 1][gaps], upper[rows, 1][gaps]
+    (shown,) = (trace for trace in opened.traces() if trace["name"] == "filled" and trace["yaxis"] == "y2")
+    np.testing.assert_allclose(shown["y"], mean, rtol=0.005)
+    drawn = [y for trace in opened.traces() if trace["yaxis"] == "y2" for y in trace["y"] if y is not None]
+    assert min(drawn) > 0
+    told = opened.page.evaluate(
+        "document.getElementById('plot').data.filter(({name}) => name === 'filled').map((each) => each.customdata)[1]"
+    )
+    numbers = [re.match(r"filled: (.*)<br>50.*<br>90&#37;: (.*) to (.*)", each) for each in told]
+    value, low, high = np.array([[float(x.replace(",", "")) for x in each.groups()] for each in numbers if each]).T
+    assert len(value) == len(mean)
+    np.testing.assert_allclose(value, mean, rtol=0.05)
+    off = 0.04 * np.log(above / below) + 0.45  # said with one digit where no more is kept
+    assert (np.abs(np.log(low / below)) < off).all()
+    assert (np.abs(np.log(high / above)) < off).all()
 
 
 @pytest.mark.parametrize("method", ["mean", "forward", "linear"])
@@ -222,6 +250,17 @@ def test_a_long_series_is_thinned_by_view_and_not_cut(show: Show) -> None:
         }"""
     )
     assert took < 5000
+    assert opened.complaints == []
+
+
+def test_of_a_series_that_is_too_long_the_beginning_is_shown(show: Show) -> None:
+    opened = show("cut")
+    opened.section("series")
+    assert "50 steps (this file has the first 25, to keep it small)" in opened.page.inner_text("#chosen")
+    panel, _ = gappy(series=30, steps=50)
+    shown = np.concatenate([opened.named(name)["x"] for name in ("observed", "filled")])
+    assert len(shown) == 25
+    np.testing.assert_allclose(opened.named("observed")["y"], panel.values[:25, 0][panel.observed[:25, 0]], rtol=1e-6)
     assert opened.complaints == []
 
 

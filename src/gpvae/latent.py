@@ -194,7 +194,7 @@ class GPVAE(Trained):
 
         That is how far the decoded mean moves, root mean square, in deviations of the column's values, when the latent
         is held at its average. The last two rows are those of all latents together, and of the nearest visible values
-        that the decoder may see. NaN for classes, which have no mean, and for columns that do not vary.
+        that the decoder may see. NaN for classes, which have no mean, and for columns that do not vary here.
         """
         panel, network, scaling = self._own(data), self.model_, self.schema_.scaling
         z, context = (torch.cat(parts) for parts in zip(*self._encoded(panel), strict=True))
@@ -206,7 +206,7 @@ class GPVAE(Trained):
         distance = moved.double().cpu().numpy()
         deviation = np.full(len(scaling.kinds), np.nan)
         counted = scaling.varies & ~scaling.of_kind(*CLASSES)
-        deviation[counted] = np.nanstd(scaling.apply(panel.values)[:, counted], axis=0)
+        deviation[counted] = _deviations(scaling.apply(panel.values)[:, counted])
         return distance / np.where(deviation > 0, deviation, np.nan)
 
     def _decoded_mean(self, z: Tensor, context: Tensor) -> Tensor:
@@ -301,6 +301,14 @@ class GPVAE(Trained):
                 shape = (chosen.stop - first, *posterior.mean.shape)
                 z = posterior.sample(torch.randn(shape, generator=generator, device=device))
                 yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted], seen), generator
+
+
+def _deviations(values: Floats) -> Floats:
+    """Of the values in each column that are there; 0 for a column without any."""
+    there = ~np.isnan(values)
+    count = np.maximum(1, there.sum(axis=0))
+    mean = np.where(there, values, 0).sum(axis=0) / count
+    return np.sqrt((np.where(there, values - mean, 0) ** 2).sum(axis=0) / count)
 
 
 def _whole(panel: Panel) -> list[Part]:

@@ -6,9 +6,10 @@ times     float64 of each row
 state     of each cell: MISSING, OBSERVED or FILLED; + HELD_OUT if its truth is known
 observed  float32 of observed cells
 truth     float32 of held-out cells
+scale     uint8 of each column: LOGARITHM, if that is what follows, + FINE + NOT_NEGATIVE
 ranges    float32, for each series and column: lowest filled value, their range, widest 90 % interval
-mean      uint16 of filled cells: place in that range, of LEVELS (real numbers) or 65535 (others)
-width     uint8: √(90 % interval / widest) of 127; 255: there is none
+mean      uint16 of filled cells: place in that range, of LEVELS, or, if FINE, of 65535
+width     uint8: the 90 % interval is exp(-width / 32) of the widest; 254: it is a point; 255: there is none
 place     uint8: where the mean lies in the interval,   (mean - lower) / width = place / 32 - 2
 quarters  2 × uint8: ends of the 50 % interval in 32nds of the width, from the lower end
 samples   uint8 each: in 16ths of the width, from 7.5 of it below the lower end
@@ -31,6 +32,7 @@ from gpvae.panel import Bools, Floats, Panel
 from gpvae.scaling import CLASSES, DISCRETE
 
 MISSING, OBSERVED, FILLED, HELD_OUT = 0, 1, 2, 4
+LOGARITHM, FINE, NOT_NEGATIVE = 1, 2, 4
 LEVELS = 2047
 BAND = (0.05, 0.25, 0.75, 0.95)
 CELLS_TOGETHER = 150_000
@@ -68,20 +70,23 @@ class Packer:
         group = imputation.panel.series_of_row[rows] * width + column
         groups = len(imputation.panel) * width
         mean = imputation.values[order]
-        lowest, highest = (_by_group(end, mean, group, groups) for end in (np.minimum, np.maximum))
         bands = imputation.quantiles(*BAND)[:, order] if self.bands else np.full((4, len(order)), np.nan)
+        scale = _scale(imputation, column[np.fmin(mean, bands[0]) <= 0])
+        yield scale.tobytes()
+        is_log = scale[column] & LOGARITHM > 0
+        mean, bands = (_on_scale(each, is_log) for each in (mean, bands))
+        lowest, highest = (_by_group(end, mean, group, groups) for end in (np.minimum, np.maximum))
         widths = bands[3] - bands[0]
         widest = _by_group(np.fmax, widths, group, groups)
         yield from (_bytes(each.astype(np.float32)) for each in (lowest, highest - lowest, widest))
-        levels = np.where(_of_kind(imputation, *DISCRETE)[column], 65535, LEVELS)
+        levels = np.where(scale[column] & FINE, 65535, LEVELS)
         yield _bytes(np.rint(levels * _share(mean - lowest[group], (highest - lowest)[group])).astype(np.uint16))
         if self.bands:
-            there = np.isfinite(widths)
-            code = np.rint(127 * np.sqrt(_share(widths, widest[group])))
-            yield np.where(there, code, 255).astype(np.uint8).tobytes()
+            yield _widths(widths, widest[group])
             yield _places(mean - bands[0], widths, 32, 2.0)
             yield from (_places(quarter - bands[0], widths, 32, 0.0) for quarter in bands[1:3])
-            yield from (_places(draw - bands[0], widths, 16, 7.5) for draw in self._some_draws(imputation, order))
+            draws = _on_scale(self._some_draws(imputation, order), is_log)
+            yield from (_places(draw - bands[0], widths, 16, 7.5) for draw in draws)
         if self.certainty:
             assert imputation.draws is not None
             classes = _of_kind(imputation, *CLASSES)[imputation.cells % width]
@@ -134,6 +139,35 @@ def _of_kind(imputation: Imputation, *kinds: str) -> Bools:
         chosen = imputation.draws.scaling.of_kind(*kinds)[imputation.draws.feature]
         found[np.unique(imputation.cells[chosen] % len(found))] = True
     return found
+
+
+def _positive(imputation: Imputation) -> Bools:
+    """Columns of the panel that are known to have no values below 0, as far as draws and margins tell."""
+    found = _of_kind(imputation, "positive")
+    if imputation.margins is not None:
+        found[np.unique(imputation.cells[imputation.margins.floor == 0] % len(found))] = True
+    return found
+
+
+def _scale(imputation: Imputation, with_zero: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Of each column: positive ones are skewed, so their logarithm is kept, unless they are among those `with_zero`."""
+    positive = _positive(imputation)
+    logarithm = positive & ~np.isin(np.arange(len(positive)), with_zero)
+    fine = _of_kind(imputation, *DISCRETE) | positive & ~logarithm
+    floor = positive | _of_kind(imputation, "count")
+    return (LOGARITHM * logarithm + FINE * fine + NOT_NEGATIVE * floor).astype(np.uint8)
+
+
+def _on_scale(values: Floats, is_log: Bools) -> Floats:
+    """(…, cell), logarithms of some."""
+    return np.where(is_log, np.log(np.maximum(values, np.finfo(np.float32).tiny)), values) if is_log.any() else values
+
+
+def _widths(widths: Floats, widest: Floats) -> bytes:
+    share = _share(widths, widest)
+    code = np.clip(np.rint(-32 * np.log(np.maximum(share, 1e-9))), 0, 253)
+    code = np.where(share > 0, code, 254)
+    return np.where(np.isfinite(widths), code, 255).astype(np.uint8).tobytes()
 
 
 def _by_group(reduce: np.ufunc, values: Floats, group: NDArray[np.int64], groups: int) -> Floats:

@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 from base64 import b64encode
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -187,13 +188,15 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
     gaps = np.add.reduceat((~panel.observed).sum(axis=1), panel.starts) / (panel.lengths * width)
     unsure = _averages(_uncertainty(imputation, spread), panel.series_of_row[imputation.cells // width], len(panel))
     kept = max(1, int(np.searchsorted(np.cumsum(panel.lengths) * width, CELLS_KEPT, side="right")))
+    most = max(1, CELLS_KEPT // width)  # steps of the first series, should it alone be too long
     packer, why = _packer(imputation)
     packs: list[dict[str, Any]] = []
     for first, last in together(panel, kept):
+        part = _beginning(imputation.part(first, last), most)
         start = int(panel.starts[first])
-        rows = slice(start, start + int(panel.lengths[first:last].sum()))
+        rows = slice(start, start + len(part.panel.values))
         known = None if truth is None else truth[rows]
-        packed = packer.pack(imputation.part(first, last), known, None if held_out is None else held_out[rows])
+        packed = packer.pack(part, known, None if held_out is None else held_out[rows])
         packs.append({"first": first, "last": last, "data": b64encode(packed).decode()})
     return {
         "ids": [str(name) for name in panel.ids],
@@ -201,6 +204,7 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
         "missing": [round(float(share), 4) for share in gaps],
         "uncertainty": unsure,
         "kept": kept,
+        "steps_kept": most,
         "bands": packer.bands,
         "without_bands": why,
         "samples": packer.samples,
@@ -209,6 +213,23 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
         "levels": LEVELS,
         "packs": packs,
     }
+
+
+def _beginning(imputation: Imputation, steps: int) -> Imputation:
+    """Of one series that is longer, its first steps; others as they are."""
+    panel = imputation.panel
+    if len(panel) > 1 or len(panel.values) <= steps:
+        return imputation
+    some = slice(0, int(np.searchsorted(imputation.cells, steps * len(panel.columns))))
+    return replace(
+        imputation,
+        panel=panel.pick(np.arange(1), steps),
+        cells=imputation.cells[some],
+        values=imputation.values[some],
+        stds=None if imputation.stds is None else imputation.stds[some],
+        draws=None if imputation.draws is None else imputation.draws.at(some),
+        margins=None if imputation.margins is None else imputation.margins.at(some),
+    )
 
 
 def _packer(imputation: Imputation) -> tuple[Packer, str]:
@@ -272,20 +293,21 @@ def _training(imputation: Imputation) -> dict[str, Any] | None:
         return None
     names = dict.fromkeys(name for epoch in history for name in epoch)
     parts = {name: [_number(epoch.get(name)) for epoch in history] for name in names if name != "gradient"}
-    return {"epochs": len(history), "parts": parts, "sentence": _how_it_went(parts)}
+    score = "negative log density" if method is not None and method.gives_distributions else "absolute error"
+    return {"epochs": len(history), "parts": parts, "score": score, "sentence": _how_it_went(parts, score)}
 
 
-def _how_it_went(parts: dict[str, list[float | None]]) -> str:
+def _how_it_went(parts: dict[str, list[float | None]], score: str) -> str:
     scores = [(value, epoch) for epoch, value in enumerate(parts.get("validation", []), 1) if value is not None]
     epochs = len(next(iter(parts.values())))
     if not scores:
         return f"{epochs} epochs; no cells were kept aside to judge them by."
     best, when = min(scores)
-    told = f"The error on held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
+    told = f"The {score} of held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
     tenth = scores[-max(2, len(scores) // 10) :]
     if when < 0.9 * epochs:
         return f"{told}; later ones did not improve on it."
-    still = tenth[-1][0] < 0.98 * tenth[0][0]
+    still = tenth[0][0] - tenth[-1][0] > 0.02 * (max(scores)[0] - best)
     return f"{told}; it {'was still falling, so more epochs may help' if still else 'had levelled off'}."
 
 
@@ -304,7 +326,8 @@ def _latent(imputation: Imputation) -> dict[str, Any] | None:
         packs.append(b64encode(pack_latents(found.mean[thinned], found.std[thinned])).decode())
         every.append(step)
     scales = method.length_scales()
-    influence = method.influence(some.pick(np.arange(_series_within(some.lengths, ROWS_TO_PROBE))))
+    probed = _series_within(np.minimum(some.lengths, ROWS_TO_PROBE), ROWS_TO_PROBE)
+    influence = method.influence(some.pick(np.arange(probed), ROWS_TO_PROBE))
     return {
         "dims": dims,
         "kept": kept,

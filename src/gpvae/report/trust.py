@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 from gpvae import missingness
 from gpvae.baselines import Forward, Linear, Mean
 from gpvae.baselines.simple import neighbours
+from gpvae.conformal import Conformal
 from gpvae.imputation import Imputation
+from gpvae.latent import GPVAE
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.report.words import percent
 from gpvae.scaling import CLASSES, Scaling
+from gpvae.trained import Trained
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DISTANCES = (1, 2, 3, 5, 9, 17, 33)  # steps to the nearest observation: the first of each group
@@ -23,6 +27,7 @@ ROWS_FILLED_AGAIN = 2_500
 BLOCKS = 40  # that few series are cut into, for errors of means
 COLUMNS_SHOWN = 24
 CELLS_AT_LEAST = 10  # for a share that says anything
+NEAR = 0.01  # a share that is off by less is as promised
 NONE = "none"  # of an observation: there is none in the series
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("cells", "caveat", "classes", "errors", "coverage", "calibration", "by_column", "by_distance", "pit", "none")
@@ -39,6 +44,12 @@ class Evidence:
     cells: Bools  # (row, feature)
     others: Mapping[str, Imputation] = field(default_factory=dict)
     caveat: str = ""
+    whole: Panel | None = None  # the data that these rows are part of, with the cells hidden; None: these are all
+
+    @cached_property
+    def units(self) -> Scaling:
+        """Means and deviations of all of the data, the cells not among them."""
+        return Scaling.of(self.imputation.panel if self.whole is None else self.whole, standardise=True)
 
 
 def own_evidence(imputation: Imputation) -> Evidence | str:
@@ -46,25 +57,37 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
     advice = "gpvae evaluate … --report hides some cells, fills them, and judges by them."
     if imputation.maker is None:
         return f"The imputer is not at hand, so no cell with a known value was filled. {advice}"
+    if not isinstance(imputation.maker, Trained | Conformal):
+        return f"{imputation.method} keeps no cells aside to be judged by. {advice}"
     cells = imputation.maker.kept_aside(imputation.panel)
     if cells is None or not cells.any():
-        return f"{imputation.method} kept no cell of this data aside to be judged by. {advice}"
+        return f"It is not known which cells of this data, if any, {imputation.method} kept aside. {advice}"
     series, steps = _series_to_ask(imputation.panel, cells)
     panel = imputation.panel.pick(series, steps)
     asked = cells[imputation.panel.rows_of(series, panel.lengths)]
-    visible = missingness.hide(panel, asked)
+    whole, visible = missingness.hide(imputation.panel, cells), missingness.hide(panel, asked)
     samples = 100 if imputation.draws is None else imputation.draws.count
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the data was filled
         again = imputation.maker.impute(visible, samples=samples)
         plain = {"mean": Mean(), "forward": Forward(), "linear": Linear()}
-        others = {name: each.fit(visible).impute(visible) for name, each in plain.items()}
-    caveat = (
-        "These cells were kept from training and are filled here once more, hidden. They are not untouched, though: "
-        "they also chose the best epoch or set the width of the intervals, so expect a little less of other cells. "
-        f"They are single cells; longer gaps are harder. {advice}"
-    )
-    return Evidence(again, panel.values, asked, others, caveat)
+        others = {name: each.fit(whole).impute(visible) for name, each in plain.items()}
+    return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}", whole)
+
+
+def _caveat(imputation: Imputation) -> str:
+    """What the cells kept aside did besides, and how they lie."""
+    kept = "These cells were kept from training and are filled here once more, hidden. They are not untouched, though: "
+    if isinstance(imputation.maker, Conformal):
+        return (
+            f"{kept}the intervals are as wide as it takes to hold their share of these very cells, so expect a little "
+            "less of others. They are single cells, chosen at random; longer gaps are harder."
+        )
+    noise = " and, where it is learned, set the level of the noise" if isinstance(imputation.maker, GPVAE) else ""
+    lie = "They were chosen at random, cell by cell; longer gaps are harder."
+    if not imputation.panel.observed.all():
+        lie = "About half of them lie in gaps like those of the data, the others were chosen at random, cell by cell."
+    return f"{kept}they chose the best epoch{noise}, so expect a little less of others. {lie}"
 
 
 def _series_to_ask(panel: Panel, cells: Bools) -> tuple[NDArray[np.int64], int]:
@@ -85,17 +108,20 @@ def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
     if not numbers.any():
         return judged | {"none": "No column of numbers has a held-out cell."}
     judged["errors"] = _errors(evidence, numbers, name)
-    own = evidence.imputation
+    own, block = evidence.imputation, _blocks(evidence.imputation.panel)[np.nonzero(numbers)[0]]
     if not own.has_intervals:
         return judged | {"none": f"{name} gives single values, so there are no intervals to check."}
     try:
         inside = _inside(own, evidence.truth, numbers, 0.9)
     except DataError as error:
         return judged | {"none": f"There are too few samples to read intervals from: {error}."}
-    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside)
-    judged["calibration"] = _calibration(own, evidence.truth, numbers)
-    judged["by_column"] = _by_column(inside, numbers, own.panel.columns)
-    judged["by_distance"] = _by_distance(inside, numbers, own.panel)
+    if len(inside) < CELLS_AT_LEAST:
+        held = "1 held-out cell is" if len(inside) == 1 else f"{len(inside)} held-out cells are"
+        return judged | {"none": f"Only {held} of columns of numbers: too few to tell whether the intervals hold."}
+    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside, block)
+    judged["calibration"] = _calibration(own, evidence.truth, numbers, block)
+    judged["by_column"] = _by_column(inside, numbers, own.panel.columns, block)
+    judged["by_distance"] = _by_distance(inside, numbers, own.panel, block)
     if own.draws is not None and own.margins is None:
         judged["pit"] = _pit(own, evidence.truth, numbers)
     return judged
@@ -108,7 +134,7 @@ def _numbers(evidence: Evidence) -> Bools:
     if own.draws is not None:
         classes = own.draws.scaling.of_kind(*CLASSES)[own.draws.feature]
         kinds[np.unique(own.cells[classes] % len(kinds))] = False
-    cells = evidence.cells & kinds & Scaling.of(panel, standardise=True).varies
+    cells = evidence.cells & kinds & evidence.units.varies
     for each in (own, *evidence.others.values()):
         cells = cells & ~np.isnan(each.mean_rows)
     return cells
@@ -130,17 +156,24 @@ def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
             usual = np.unique(seen, return_counts=True) if len(seen) else (np.zeros(1), np.zeros(1))
             guess = usual[0][np.argmax(usual[1])]
             chance = float((evidence.truth[asked, j] == guess).mean())
-            found.append({"name": str(own.panel.columns[j]), "guess": chance} | _share(right))
+            shares = _share(right, _blocks(own.panel)[asked])
+            found.append({"name": str(own.panel.columns[j]), "guess": chance} | shares)
     return found
 
 
-def _share(inside: Bools) -> dict[str, Any]:
-    """A share with its 95 % interval, which takes cells to be independent."""
-    low, high = _wilson(float(inside.mean()), len(inside), Z)
-    return {"cells": len(inside), "share": float(inside.mean()), "low": low, "high": high}
+def _share(inside: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
+    """A share with its 95 % interval, which takes cells of different blocks to be independent.
+
+    independent: how many independent cells would tell it as surely; never more than there are.
+    """
+    share, half = _ratio(inside.astype(np.float64), block)
+    alone = len(inside) if not half else share * (1 - share) * (Z / half) ** 2
+    independent = max(1.0, min(float(len(inside)), alone))
+    low, high = _wilson(share, independent, Z)
+    return {"cells": len(inside), "share": share, "low": low, "high": high, "independent": independent}
 
 
-def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
+def _wilson(p: float, n: float, z: float) -> tuple[float, float]:
     centre, spread = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     low, high = (centre - spread) / (1 + z**2 / n), (centre + spread) / (1 + z**2 / n)
     return float(min(low, p)), float(max(high, p))
@@ -149,8 +182,13 @@ def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
 def _too_few(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that hold fewer than 90 % by more than chance explains, as many as there are to look at; worst first."""
     z = NormalDist().inv_cdf(1 - 0.025 / len(groups))
-    few = [each for each in groups if each["share"] < 0.88 and _wilson(each["share"], each["cells"], z)[1] < 0.9]
+    few = [each for each in groups if _is_low(each["share"], _wilson(each["share"], each["independent"], z)[1])]
     return sorted(few, key=lambda each: each["share"])
+
+
+def _is_low(share: float, high: float) -> bool:
+    """Of a share in 90 % intervals, by more than chance explains: the end of its own interval is `high`."""
+    return share <= 0.9 - NEAR and high < 0.9
 
 
 def _inside(own: Imputation, truth: Floats, cells: Bools, level: float) -> Bools:
@@ -168,25 +206,25 @@ def _at(own: Imputation, cells: Bools, *q: float) -> Floats:
     return own.draws.at(chosen).quantiles(q)
 
 
-def _verdict(inside: Bools) -> dict[str, str]:
-    found = _share(inside)
-    share, told = (
-        found["share"],
-        f"Of {len(inside):,} held-out cells, {percent(found['share'], 1)} lie in their 90 % interval",
-    )
-    fits = found["low"] <= 0.9 <= found["high"] or abs(share - 0.9) < 0.01
-    if fits:
-        return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
-    if share < 0.9:
+def _verdict(inside: Bools, block: NDArray[np.int64]) -> dict[str, str]:
+    found = _share(inside, block)
+    share = found["share"]
+    told = f"Of {len(inside):,} held-out cells, {percent(share, 1)} lie in their 90 % interval"
+    if _is_low(share, found["high"]):
         widely = "much too narrow: do not rely on them" if share < 0.8 else "somewhat too narrow: allow for more"
         return {"verdict": "narrow", "sentence": f"{told}: they are {widely}."}
-    return {"verdict": "wide", "sentence": f"{told}: they are wider than they need be, so on the safe side."}
+    if share >= 0.9 + NEAR and found["low"] > 0.9:
+        return {"verdict": "wide", "sentence": f"{told}: they are wider than they need be, so on the safe side."}
+    if found["low"] < 0.8:
+        sentence = f"{told}: these are too few, or too alike, to tell whether intervals hold what they promise."
+        return {"verdict": "unclear", "sentence": sentence}
+    return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
 
 
-def _calibration(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
+def _calibration(own: Imputation, truth: Floats, cells: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for level in LEVELS:
-        points.append({"level": level} | _share(_inside(own, truth, cells, level)))
+        points.append({"level": level} | _share(_inside(own, truth, cells, level), block))
     off = max(points, key=lambda point: abs(point["share"] - point["level"]))
     most = f"{percent(off['level'])} intervals hold {percent(off['share'], 1)}"
     if abs(off["share"] - off["level"]) < 0.03:
@@ -200,10 +238,10 @@ def _calibration(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]
     return {"points": points, "sentence": sentence}
 
 
-def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str, Any]:
+def _by_column(inside: Bools, cells: Bools, columns: Sequence[str], block: NDArray[np.int64]) -> dict[str, Any]:
     column = np.nonzero(cells)[1]
     found: list[dict[str, Any]] = [
-        _share(inside[column == j]) | {"name": str(columns[j])} for j in np.unique(column).tolist()
+        _share(inside[column == j], block[column == j]) | {"name": str(columns[j])} for j in np.unique(column).tolist()
     ]
     poor = _too_few(found)
     if not poor:
@@ -216,17 +254,17 @@ def _by_column(inside: Bools, cells: Bools, columns: Sequence[str]) -> dict[str,
     return {"columns": shown, "of": len(found), "sentence": sentence}
 
 
-def _by_distance(inside: Bools, cells: Bools, panel: Panel) -> dict[str, Any]:
+def _by_distance(inside: Bools, cells: Bools, panel: Panel, block: NDArray[np.int64]) -> dict[str, Any]:
     last, following = (each[cells] for each in neighbours(panel))
     row = np.nonzero(cells)[0]
     far = np.iinfo(np.int64).max
     distance = np.minimum(np.where(last >= 0, row - last, far), np.where(following >= 0, following - row, far))
     group = np.where(distance == far, -1, np.searchsorted(DISTANCES, distance, side="right") - 1)
     found: list[dict[str, Any]] = [
-        _share(inside[group == k]) | {"name": _steps(k)} for k in range(len(DISTANCES)) if (group == k).any()
+        _share(inside[group == k], block[group == k]) | {"name": NONE if k < 0 else _steps(k)}
+        for k in [*range(len(DISTANCES)), -1]
+        if (group == k).any()
     ]
-    if (group < 0).any():
-        found.append(_share(inside[group < 0]) | {"name": NONE})
     found = [each for each in found if each["cells"] >= CELLS_AT_LEAST] or found
     poor = _too_few(found)
     if len(found) == 1:
@@ -292,7 +330,7 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
 def _errors(evidence: Evidence, cells: Bools, name: str) -> dict[str, Any]:
     """Mean absolute errors in deviations of each column; 95 % intervals from series, or stretches, that differ."""
     panel = evidence.imputation.panel
-    units = Scaling.of(panel, standardise=True).scale[np.nonzero(cells)[1]]
+    units = evidence.units.scale[np.nonzero(cells)[1]]
     block = _blocks(panel)[np.nonzero(cells)[0]]
     methods = {**evidence.others, name: evidence.imputation}
     errors = {each: np.abs(found.mean_rows - evidence.truth)[cells] / units for each, found in methods.items()}
@@ -307,8 +345,10 @@ def _blocks(panel: Panel) -> NDArray[np.int64]:
     return np.arange(len(panel.values)) * BLOCKS // max(1, len(panel.values))
 
 
-def _mean_with_bar(error: Floats, block: NDArray[np.int64]) -> dict[str, float]:
+def _mean_with_bar(error: Floats, block: NDArray[np.int64]) -> dict[str, float | None]:
     mean, half = _ratio(error, block)
+    if len(np.unique(block)) < 2:
+        return {"error": mean, "low": None, "high": None}
     return {"error": mean, "low": max(0.0, mean - half), "high": mean + half}
 
 
@@ -327,6 +367,8 @@ def _against(errors: Mapping[str, Floats], block: NDArray[np.int64], name: str) 
     others = {each: error for each, error in errors.items() if each != name}
     if not others:
         return f"{told}."
+    if len(errors[name]) < CELLS_AT_LEAST or len(np.unique(block)) < 2:
+        return f"{told}; there are too few cells to tell whether another method does better."
     best = min(others, key=lambda each: others[each].mean())
     less, bar = _ratio(others[best] - errors[name], block)
     if abs(less) <= bar:

@@ -3,11 +3,15 @@
 
 const choose = async (number) => {
   view.number = number;
-  view.series = await chosenSeries(number);
+  const found = await chosenSeries(number);
+  if (view.number !== number) return; // another was chosen meanwhile
+  view.series = found;
   view.range = view.series && busiest(view.series);
   view.found = Boolean(view.range);
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
-  const told = `${whole(series.lengths[number])} steps, ${percent(series.missing[number], 1)} missing`;
+  const steps = series.lengths[number],
+    cut = stepsKept(steps) < steps ? ` (this file has the first ${whole(stepsKept(steps))}, to keep it small)` : "";
+  const told = `${whole(steps)} steps${cut}, ${percent(series.missing[number], 1)} missing`;
   $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
   $("plot").setAttribute(
     "aria-label",

@@ -15,8 +15,10 @@ if (latent) {
       note.textContent = `Not kept for this series.${few}`;
       return;
     }
-    const planes = new Planes(await unpacked(`latent-${view.number}`)),
-      every = latent.every[view.number];
+    const number = view.number,
+      planes = new Planes(await unpacked(`latent-${number}`)),
+      every = latent.every[number];
+    if (view.number !== number) return; // another was chosen meanwhile
     const steps = Math.ceil(series.lengths[view.number] / every),
       x = view.series.x.filter((_, t) => t % every === 0);
     const [lowest, span, largest] = [0, 1, 2].map(() => planes.numbers(latent.dims, Float32Array));
@@ -86,7 +88,7 @@ if (latent) {
           zmax: Math.max(
             1e-6,
             ...values
-              .slice(0, -1)
+              .slice(0, latent.influence.latents + 1) // the nearest visible values would outshine the latent series
               .flat()
               .map((value) => value ?? 0),
           ),
@@ -116,7 +118,7 @@ if (training)
       loss: "loss (the negative bound)",
       nll: "fit: −log likelihood",
       kl: "KL to the prior",
-      validation: "error on held-out cells",
+      validation: `${training.score} of held-out cells`,
     };
     const names = Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
     const across = narrow() ? 1 : Math.min(2, names.length),

@@ -156,25 +156,24 @@ const bandOf = (x, low, high, of, near, first, last) => {
   return { x: xs, y: ys };
 };
 
-const shownNumber = (value) =>
-  Number.isFinite(value) ? Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 }) : "–";
-const labelOf = (column, value) => {
-  const place = column.levels ? column.levels.indexOf(value) : -1;
-  return column.labels
-    ? (column.labels[Math.round(value)] ?? "–")
-    : place >= 0
-      ? shownNumber(value)
-      : shownNumber(value);
+// To four digits, and no finer than the power of ten above `step`.
+const shownNumber = (value, step = 0) => {
+  if (!Number.isFinite(value)) return "–";
+  const unit = step > 0 ? Math.ceil(Math.log10(step)) : -Infinity,
+    size = value ? Math.floor(Math.log10(Math.abs(value))) : 0,
+    digits = Math.min(4, size - unit + 1);
+  if (digits < 1) return Math.abs(value) < 10 ** unit / 2 ? "0" : shownNumber(Math.sign(value) * 10 ** unit);
+  return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: 4 });
 };
+const labelOf = (column, value, step = 0) =>
+  column.labels ? short(column.labels[Math.round(value)] ?? "–", 40) : shownNumber(value, step);
 
 const hoverOf = (column, of, t) => {
-  const value = column.labels ? short(labelOf(column, of.value[t]), 40) : shownNumber(of.value[t]);
+  const value = labelOf(column, of.value[t], of.step[t]),
+    end = (at) => labelOf(column, at, isClass(column) ? 0 : of.bandStep[t] * (of.isLog ? at : 1));
   if (!Number.isNaN(of.certainty[t])) return `filled: ${value}<br>probability ${percent(of.certainty[t])}`;
   if (Number.isNaN(of.low[t])) return `filled: ${value}`;
-  const span = (low, high) =>
-    column.labels
-      ? `${short(labelOf(column, low))} to ${short(labelOf(column, high))}`
-      : `${shownNumber(low)} to ${shownNumber(high)}`;
+  const span = (low, high) => `${end(low)} to ${end(high)}`;
   return `filled: ${value}<br>50&#37;: ${span(of.low50[t], of.high50[t])}<br>90&#37;: ${span(of.low[t], of.high[t])}`;
 };
 
@@ -241,9 +240,7 @@ const tracesOf = (j, place, first, last) => {
     x: seen.x,
     y: seen.y,
     marker: { color: colour("observed"), size: full ? 4 : 3 },
-    customdata: seen.at.map((t) =>
-      column.labels ? short(labelOf(column, of.value[t]), 40) : shownNumber(of.value[t]),
-    ),
+    customdata: seen.at.map((t) => labelOf(column, of.value[t])),
     hovertemplate: "observed: %{customdata}<br>%{x}<extra></extra>",
     ...on,
   };
@@ -275,9 +272,7 @@ const tracesOf = (j, place, first, last) => {
       x: held.x,
       y: held.y,
       marker: { color: colour("truth"), size: 6, symbol: "x-thin", line: { color: colour("truth"), width: 1.8 } },
-      customdata: held.at.map((t) =>
-        column.labels ? short(labelOf(column, of.truth[t]), 40) : shownNumber(of.truth[t]),
-      ),
+      customdata: held.at.map((t) => labelOf(column, of.truth[t])),
       hovertemplate: "held-out truth: %{customdata}<br>%{x}<extra></extra>",
       ...on,
     });

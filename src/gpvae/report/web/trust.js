@@ -148,8 +148,9 @@ if (trust.errors)
           error_x: {
             type: "data",
             symmetric: false,
-            array: each.map((one) => one.high - one.error),
-            arrayminus: each.map((one) => one.error - one.low),
+            array: each.map((one) => (one.high === null ? 0 : one.high - one.error)),
+            arrayminus: each.map((one) => (one.low === null ? 0 : one.error - one.low)),
+            visible: each.some((one) => one.high !== null),
             color: colour("ink"),
             thickness: 1.5,
           },

@@ -35,10 +35,12 @@ class Planes {
 
 const count = (state, test) => state.reduce((n, each) => n + (test(each) ? 1 : 0), 0);
 
+const stepsKept = (steps) => Math.min(steps, series.steps_kept); // of a series; the others are not in the page
+
 const readPack = async (number) => {
   const { first, last } = series.packs[number],
     planes = new Planes(await unpacked(`pack-${number}`));
-  const lengths = series.lengths.slice(first, last),
+  const lengths = series.lengths.slice(first, last).map(stepsKept),
     rows = lengths.reduce((a, b) => a + b, 0);
   const cells = rows * columns.length,
     groups = (last - first) * columns.length;
@@ -55,6 +57,7 @@ const readPack = async (number) => {
         Float32Array,
       )
     : null;
+  const scale = planes.take(columns.length);
   const [lowest, span, widest] = [0, 1, 2].map(() => planes.numbers(groups, Float32Array));
   const mean = planes.numbers(filled, Uint16Array);
   const [width, place, lower, upper] = series.bands ? [0, 1, 2, 3].map(() => planes.take(filled)) : [];
@@ -67,6 +70,7 @@ const readPack = async (number) => {
     state,
     observed,
     truth,
+    scale,
     lowest,
     span,
     widest,
@@ -110,10 +114,16 @@ const seriesOf = (pack, number) => {
       low50: none(),
       high50: none(),
       certainty: none(),
+      step: none(), // of filled values, and of the ends of their bands: finer differences are not kept
+      bandStep: none(),
+      isLog: pack.scale[j] & 1, // band steps are those of the logarithm
       samples: pack.samples.map(none),
     };
     const group = local * columns.length + j,
-      levels = ["count", "binary", "categorical", "ordinal"].includes(column.kind) ? 65535 : series.levels;
+      isLog = pack.scale[j] & 1,
+      levels = pack.scale[j] & 2 ? 65535 : series.levels,
+      floor = pack.scale[j] & 4 ? 0 : -Infinity,
+      shown = (value) => Math.max(floor, snapped(column, isLog ? Math.exp(value) : value));
     for (let t = 0; t < steps; t++) {
       const state = of.state[t];
       if (state & 4) of.truth[t] = pack.truth[held++];
@@ -122,16 +132,19 @@ const seriesOf = (pack, number) => {
         for (const each of [of.value, of.low, of.high, of.low50, of.high50, ...of.samples]) each[t] = value;
       } else if ((state & 3) === 2) {
         const i = full++;
-        const value = (of.value[t] = snapped(column, pack.lowest[group] + (pack.mean[i] / levels) * pack.span[group]));
+        const value = pack.lowest[group] + (pack.mean[i] / levels) * pack.span[group];
+        of.value[t] = shown(value);
+        of.step[t] = (pack.span[group] / levels) * (isLog ? of.value[t] : 1);
         if (pack.width && pack.width[i] < 255) {
-          const width = pack.widest[group] * (pack.width[i] / 127) ** 2,
+          const width = pack.width[i] < 254 ? pack.widest[group] * Math.exp(-pack.width[i] / 32) : 0,
             low = value - (pack.place[i] / 32 - 2) * width;
-          of.low[t] = snapped(column, low);
-          of.high[t] = snapped(column, low + width);
-          of.low50[t] = snapped(column, low + (pack.lower[i] / 32) * width);
-          of.high50[t] = snapped(column, low + (pack.upper[i] / 32) * width);
+          of.low[t] = shown(low);
+          of.high[t] = shown(low + width);
+          of.low50[t] = shown(low + (pack.lower[i] / 32) * width);
+          of.high50[t] = shown(low + (pack.upper[i] / 32) * width);
+          of.bandStep[t] = width / 32;
           of.samples.forEach((each, k) => {
-            each[t] = snapped(column, low + (pack.samples[k][i] / 16 - 7.5) * width);
+            each[t] = shown(low + (pack.samples[k][i] / 16 - 7.5) * width);
           });
         }
         if (pack.certainty && isClass(column)) of.certainty[t] = pack.certainty[i] / 255;
@@ -146,8 +159,9 @@ let lastPack = { number: -1, pack: null };
 const chosenSeries = async (number) => {
   const place = series.packs.findIndex(({ first, last }) => first <= number && number < last);
   if (place < 0) return null;
-  if (lastPack.number !== place) lastPack = { number: place, pack: await readPack(place) };
-  return seriesOf(lastPack.pack, number);
+  const read = lastPack.number === place ? lastPack : { number: place, pack: await readPack(place) };
+  lastPack = read;
+  return seriesOf(read.pack, number);
 };
 
 const isDate = data.clock === "datetime" && data.origin !== null;
