@@ -546,9 +546,10 @@ def test_training_says_which_epoch_was_best(tiny: GPVAE, waves: Any) -> None:
 @pytest.mark.parametrize(
     ("scores", "words"),
     [
-        ([3.0, 1.0, -1.0, -1.0, -1.001], "had levelled off"),
-        ([3.0, 2.0, 1.0, 0.0, -1.0], "was still falling"),
-        ([3.0, -1.0, 0.0, 0.0, 0.0], "later ones did not improve on it"),
+        ([3.0, 1.0, *[-1.0] * 9, -1.001], "had levelled off"),
+        ([12.0 - epoch for epoch in range(12)], "was still falling"),
+        ([3.0, -1.0, *[0.0] * 10], "later ones did not improve on it"),
+        ([3.0, 1.0, -1.0, -1.0, -1.001], "too few to tell whether more would help"),
     ],
 )
 def test_whether_training_was_done(scores: list[float | None], words: str) -> None:

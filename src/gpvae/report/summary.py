@@ -27,6 +27,7 @@ SAMPLES_KEPT = 3
 LATENT_NUMBERS, LATENT_STEPS = 200_000, 5_000
 ROWS_TO_PROBE = 500  # for what latent series do
 COLUMNS_SHOWN, LATENTS_SHOWN = 40, 24
+EPOCHS_TO_TELL = 10  # fewer that were judged say nothing of what more would bring
 
 
 def summarise(
@@ -304,7 +305,9 @@ def _how_it_went(parts: dict[str, list[float | None]], score: str) -> str:
         return f"{epochs} epochs; no cells were kept aside to judge them by."
     best, when = min(scores)
     told = f"The {score} of held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
-    tenth = scores[-max(2, len(scores) // 10) :]
+    if len(scores) < EPOCHS_TO_TELL:
+        return f"{told}; there are too few to tell whether more would help."
+    tenth = scores[-(len(scores) // 10) - 1 :]
     if when < 0.9 * epochs:
         return f"{told}; later ones did not improve on it."
     still = tenth[0][0] - tenth[-1][0] > 0.02 * (max(scores)[0] - best)
@@ -368,11 +371,11 @@ def _influences(method: GPVAE, influence: Floats) -> dict[str, Any]:
 
 def _what_drives(method: GPVAE, influence: Floats) -> str:
     known = np.nan_to_num(influence)
-    k, j = np.unravel_index(np.argmax(known[:-2]), known[:-2].shape)
+    k = int(np.argmax((known[:-2] ** 2).sum(axis=1)))
+    j = int(np.argmax(known[k]))
     together, surroundings = known[-2:].sum(axis=1) / max(1, np.isfinite(influence[-2]).sum())
-    told = (
-        f"Latent {k + 1} matters most, to {method.schema_.columns[j]}: held at its average, what is decoded moves by "
-    )
+    told = f"Latent {k + 1} matters most, above all to {method.schema_.columns[j]}: held at its average, what is "
+    told += "decoded moves by "
     told += f"{known[k, j]:.2g} standard deviations; with all latent series held, by {together:.2g} on average."
     if len(method.model_.locations):
         told += " The decoder also sees the nearest visible values of each column, which it goes out from: held at "

@@ -118,7 +118,8 @@ def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
     if len(inside) < CELLS_AT_LEAST:
         held = "1 held-out cell is" if len(inside) == 1 else f"{len(inside)} held-out cells are"
         return judged | {"none": f"Only {held} of columns of numbers: too few to tell whether the intervals hold."}
-    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside, block)
+    kept = "cells that it had kept aside" if evidence.caveat else "held-out cells"
+    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside, block, kept)
     judged["calibration"] = _calibration(own, evidence.truth, numbers, block)
     judged["by_column"] = _by_column(inside, numbers, own.panel.columns, block)
     judged["by_distance"] = _by_distance(inside, numbers, own.panel, block)
@@ -206,10 +207,10 @@ def _at(own: Imputation, cells: Bools, *q: float) -> Floats:
     return own.draws.at(chosen).quantiles(q)
 
 
-def _verdict(inside: Bools, block: NDArray[np.int64]) -> dict[str, str]:
+def _verdict(inside: Bools, block: NDArray[np.int64], cells: str) -> dict[str, str]:
     found = _share(inside, block)
     share = found["share"]
-    told = f"Of {len(inside):,} held-out cells, {percent(share, 1)} lie in their 90 % interval"
+    told = f"Of {len(inside):,} {cells}, {percent(share, 1)} lie in their 90 % interval"
     if _is_low(share, found["high"]):
         widely = "much too narrow: do not rely on them" if share < 0.8 else "somewhat too narrow: allow for more"
         return {"verdict": "narrow", "sentence": f"{told}: they are {widely}."}
