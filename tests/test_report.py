@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import warnings
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +252,17 @@ def classes() -> Imputation:
     small = ModelConfig(latent_dim=2, encoder_filters=16, decoder_widths=(8,))
     model = GPVAE(small, kinds={"sky": "categorical", "visits": "count"}, epochs=2, device="cpu")
     return model.fit(table).impute(table)
+
+
+def uneven() -> dict[str, Any]:
+    """A summary of four columns, one of which does not vary, and one was never observed."""
+    panel, truth = gappy(series=4, columns=("a", "b", "still", "never"))
+    truth[:, 2], truth[:, 3] = 7.0, np.nan
+    panel = panel.with_values(np.where(panel.observed, truth, np.nan))
+    small = ModelConfig(latent_dim=8, encoder_filters=16, decoder_widths=(8,))
+    with warnings.catch_warnings(action="ignore"):  # "never" has no observed value
+        imputation = GPVAE(small, epochs=3, device="cpu").fit(panel).impute(panel)
+        return summary(imputation, evidence=Evidence(imputation, truth, ~panel.observed & ~np.isnan(truth)))
 
 
 def images() -> tuple[Imputation, NDArray[Any]]:

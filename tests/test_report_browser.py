@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reporting import HOSTILE, filled, gappy
-from test_report import classes, images
+from test_report import classes, images, uneven
 
 from gpvae import Imputation, Linear, Panel
 from gpvae.report.page import Report
@@ -112,6 +112,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "images": summarise(pictures, evidence="none", truth=frames, held_out=~pictures.panel.observed),
         "classes": summarise(classes(), evidence="none"),
         "many": summarise(_many(), evidence="none"),
+        "uneven": uneven(),
         "nothing": summarise(filled(panel.with_values(truth), truth), evidence="none"),
         "single": summarise(Linear().fit(panel).impute(panel), evidence="none"),
     }
@@ -132,6 +133,29 @@ def test_everything_is_shown_without_a_complaint(show: Show, pages: dict[str, Pa
         assert opened.complaints == [], name
         drawn = opened.page.eval_on_selector_all(".chart", "all => all.filter(each => !each.data).map(each => each.id)")
         assert [each for each in drawn if each != "trajectories"] == [], name
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE])
+@pytest.mark.parametrize("section", ["Trust", "Latent space", "Training"])
+def test_a_section_that_is_jumped_to_lies_under_the_navigation(
+    show: Show, screen: dict[str, int], section: str
+) -> None:
+    opened = show("uneven", viewport=screen)
+    opened.page.get_by_role("link", name=section).click()
+    opened.page.wait_for_timeout(2000)
+    edge, top = opened.page.evaluate(
+        """id => [document.querySelector('.top').getBoundingClientRect().bottom,
+                  document.getElementById(id).getBoundingClientRect().top]""",
+        section.split()[0].lower(),
+    )
+    assert 0 <= top - edge < 30
+
+
+def test_on_paper_every_chart_is_drawn(show: Show) -> None:
+    opened = show("uneven")
+    opened.page.pdf()
+    assert opened.page.eval_on_selector_all(".chart", "all => all.filter(each => !each.data).length") == 0
+    assert opened.complaints == []
 
 
 def test_a_series_is_chosen_and_its_band_is_seen(show: Show) -> None:

@@ -6,6 +6,7 @@ const choose = async (number) => {
   view.series = await chosenSeries(number);
   view.range = view.series && busiest(view.series);
   view.found = Boolean(view.range);
+  if (latent) await chooseLatent(number);
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
   const told = `${whole(series.lengths[number])} steps, ${percent(series.missing[number], 1)} missing`;
   $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
@@ -14,6 +15,7 @@ const choose = async (number) => {
     `${series.ids.length > 1 ? name : "The series"}: observed and filled values with their bands`,
   );
   if (view.series) {
+    tellWhatIsSeen();
     if (drawn.has("plot")) await drawSeries();
   } else {
     Plotly.purge("plot");

@@ -65,13 +65,23 @@ const sequential = () => [
 ];
 
 const charts = new Map();
+const heights = new Map();
 const drawn = new Set();
-const chart = (id, draw) => {
-  if ($(id)) charts.set(id, draw);
+const chart = (id, height, draw) => {
+  if (!$(id)) return;
+  heights.set(id, height);
+  charts.set(id, () => draw(height()));
 };
+const fixed = (height) => () => height;
 const draw = (id) => {
   drawn.add(id);
-  return charts.get(id)();
+  const done = charts.get(id)();
+  $(id).style.minHeight = "";
+  return done;
+};
+// A chart that is not drawn yet is as high as it will be, else the page would grow while one scrolls to a section.
+const reserve = () => {
+  for (const [id, height] of heights) if (!drawn.has(id)) $(id).style.minHeight = `${height()}px`;
 };
 
 const rowsHigh = (rows, least = 180) => Math.max(least, Math.min(700, 70 + 17 * rows));

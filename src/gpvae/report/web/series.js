@@ -13,6 +13,7 @@ const gappy = columns
 const view = {
   number: 0,
   series: null,
+  latent: null,
   columns: new Set(gappy),
   range: null,
   show: { band: true, samples: series.samples > 0, truth: true },
@@ -302,13 +303,28 @@ const rangeOf = (j, first, last) => {
   return [low - margin, high + margin];
 };
 
+const tellWhatIsSeen = () => {
+  const x = view.series.x,
+    [first, last] = inView(x, view.range);
+  const inGaps =
+    last - first > STEPS_DRAWN
+      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
+      : "";
+  const part =
+    view.range && x.length > 1
+      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
+      : "";
+  const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
+  $("seen").textContent = view.columns.size ? part + hint + inGaps : "Choose a column.";
+};
+const shownColumns = () => [...view.columns].sort((a, b) => a - b);
+const seriesHeight = () => 60 + Math.max(1, view.columns.size) * (narrow() ? 140 : 165);
 const drawSeries = () => {
   if (!view.series) return Promise.resolve();
-  const shown = [...view.columns].sort((a, b) => a - b),
+  const shown = shownColumns(),
     x = view.series.x,
     [first, last] = inView(x, view.range);
-  const high = narrow() ? 140 : 165,
-    height = 60 + Math.max(1, shown.length) * high,
+  const height = seriesHeight(),
     gap = 26 / height;
   const range =
     view.range ||
@@ -355,16 +371,7 @@ const drawSeries = () => {
     });
     return tracesOf(j, place, first, last);
   });
-  const inGaps =
-    last - first > STEPS_DRAWN
-      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
-      : "";
-  const part =
-    view.range && x.length > 1
-      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
-      : "";
-  const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
-  $("seen").textContent = shown.length ? part + hint + inGaps : "Choose a column.";
+  tellWhatIsSeen();
   return Plotly.react("plot", traces, frame, { ...config, doubleClick: false }).then((plot) => {
     if (!plot.listens) {
       plot.listens = true;
@@ -379,7 +386,7 @@ const drawSeries = () => {
     }
   });
 };
-chart("plot", drawSeries);
+chart("plot", seriesHeight, drawSeries);
 
 const setRange = (range) => {
   view.found = false;
