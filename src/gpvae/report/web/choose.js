@@ -8,7 +8,8 @@ const choose = async (number) => {
   view.found = Boolean(view.range);
   if (latent) await chooseLatent(number);
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
-  const told = `${whole(series.lengths[number])} steps, ${percent(series.missing[number], 1)} missing`;
+  const hidden = series.hidden[number] ? `, ${percent(series.hidden[number], 1)} hidden for the test` : "";
+  const told = `${whole(series.lengths[number])} steps, ${percent(series.missing[number], 1)} missing${hidden}`;
   $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
   $("plot").setAttribute(
     "aria-label",
