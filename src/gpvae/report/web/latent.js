@@ -23,7 +23,15 @@ const chooseLatent = async (number) => {
   $("latent-note").textContent = latentNote();
 };
 const influenceHeight = () => Math.max(260, Math.min(720, 100 + 17 * latent.influence.rows.length));
+// Columns for which it is known how far latents move them, or those for which it is not.
+const moved = (known) =>
+  latent.influence.columns
+    .map((_, j) => j)
+    .filter((j) => latent.influence.values.some((row) => row[j] !== null) === known);
 if (latent) {
+  const still = moved(false).map((j) => latent.influence.columns[j]);
+  if (still.length)
+    $("influence").nextElementSibling.append(` Not shown: ${still.join(", ")}, without numbers that vary.`);
   chart("trajectories", latentHeight, (height) => {
     if (!view.latent) {
       Plotly.purge("trajectories");
@@ -81,7 +89,10 @@ if (latent) {
   $("latent-count").addEventListener("change", () => charts.get("trajectories")());
 
   chart("influence", influenceHeight, (height) => {
-    const { rows, columns: names, values } = latent.influence;
+    const { rows } = latent.influence,
+      some = moved(true),
+      names = some.map((j) => latent.influence.columns[j]),
+      values = latent.influence.values.map((row) => some.map((j) => row[j]));
     return Plotly.react(
       "influence",
       [
@@ -99,11 +110,17 @@ if (latent) {
           colorscale: sequential(),
           xgap: 1,
           ygap: 1,
-          texttemplate: names.length <= 10 ? "%{z:.1g}" : "",
-          textfont: { size: narrow() ? 9 : 11 },
+          texttemplate: names.length <= 10 && !narrow() ? "%{z:.2f}" : "",
+          textfont: { size: 11 },
           customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)),
           hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
-          colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, title: { text: "moves by", side: "right" } },
+          colorbar: {
+            thickness: 10,
+            outlinewidth: 0,
+            len: 0.9,
+            exponentformat: "none",
+            title: { text: "moves by", side: "right" },
+          },
         },
       ],
       layout({
@@ -173,6 +190,7 @@ if (training)
       frame[`xaxis${id}`] = axis({
         domain: [left, right],
         anchor: `y${id}`,
+        ...wholeTicks(training.epochs),
         title: row + 1 === down || i + across >= names.length ? title("epoch") : undefined,
       });
       frame[`yaxis${id}`] = axis({

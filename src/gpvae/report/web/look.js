@@ -55,6 +55,12 @@ const named = (names, most) => ({
   tickvals: names.map((_, i) => i),
   ticktext: names.map((name) => short(name, most)),
 });
+const wholeTicks = (most) => {
+  // some eight of them, at round numbers
+  const rough = Math.max(1, most / 8),
+    power = 10 ** Math.floor(Math.log10(rough));
+  return { tickmode: "linear", tick0: 0, dtick: power * [1, 2, 5, 10].find((step) => step * power >= rough) };
+};
 const slanted = (names) => ({
   tickangle: names.length > (narrow() ? 3 : 6) ? -45 : 0,
   tickfont: { size: names.length > 20 ? 9 : 12 },

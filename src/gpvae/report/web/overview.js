@@ -35,13 +35,16 @@ chart("map-time", mapHeight, (height) => {
 chart("map-series", mapHeight, (height) => {
   const shares = missing.over_series.shares;
   const z = missing.columns.map((_, j) => shares.map((row) => row[j]));
-  const every = missing.over_series.series / missing.over_series.groups;
+  const { series: count, groups, names } = missing.over_series,
+    every = count / groups;
+  const x = shares.map((_, i) => Math.round((i + 0.5) * every + 0.5)),
+    ticks = names ? { ...named(names, 12), ...slanted(names), tickvals: x } : wholeTicks(count);
   return Plotly.react(
     "map-series",
     [
       {
         type: "heatmap",
-        x: shares.map((_, i) => Math.round((i + 0.5) * every + 0.5)),
+        x,
         z,
         zmin: 0,
         zmax: 1,
@@ -54,7 +57,7 @@ chart("map-series", mapHeight, (height) => {
     ],
     layout({
       height,
-      xaxis: axis({ title: title("series, from the fullest to the emptiest"), showgrid: false }),
+      xaxis: axis({ title: title("series, from the fullest to the emptiest"), ...ticks, showgrid: false }),
       yaxis: axis({ ...someNames(missing.columns, height - 60), autorange: "reversed", showgrid: false }),
     }),
     config,

@@ -369,6 +369,16 @@ const drawSeries = () => {
       text: `<b>${short(column.name, narrow() ? 34 : 80)}</b>`,
       font: { size: 12, color: colour("ink") },
     });
+    if (column.mean === null && !column.filled)
+      frame.annotations.push({
+        xref: "paper",
+        yref: "paper",
+        x: 0.5,
+        y: (top + bottom) / 2,
+        showarrow: false,
+        text: "never observed: stays missing",
+        font: { size: 12, color: colour("quiet") },
+      });
     return tracesOf(j, place, first, last);
   });
   tellWhatIsSeen();
