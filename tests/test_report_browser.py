@@ -151,6 +151,37 @@ def test_a_section_that_is_jumped_to_lies_under_the_navigation(
     assert 0 <= top - edge < 30
 
 
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE])
+def test_what_latents_drive_has_only_columns_that_vary(show: Show, screen: dict[str, int]) -> None:
+    opened = show("uneven", viewport=screen)
+    opened.section("latent")
+    opened.page.wait_for_selector("#influence .main-svg", state="attached")
+    shown = opened.page.evaluate(
+        """() => { const {data, layout} = document.getElementById('influence');
+                   return [layout.xaxis.ticktext, data[0].z[0].length, data[0].texttemplate]; }"""
+    )
+    assert shown == [["a", "b"], 2, "%{z:.2f}" if screen is DESKTOP else ""]
+    assert "Not shown: still, never" in opened.page.inner_text("#influence + figcaption")
+
+
+def test_axes_of_series_and_epochs_have_whole_numbers(show: Show) -> None:
+    opened = show("uneven")
+    ticks = "#{} .xaxislayer-above .xtick text"
+    opened.section("training")
+    opened.page.wait_for_selector("#history .main-svg", state="attached")
+    assert {*opened.page.locator(ticks.format("history")).all_text_contents()} == {"1", "2", "3"}
+    opened.section("overview")
+    opened.page.wait_for_selector("#map-series .main-svg", state="attached")
+    assert {*opened.page.locator(ticks.format("map-series")).all_text_contents()} == {"s0", "s1", "s2", "s3"}
+
+
+def test_a_column_never_observed_says_so(show: Show) -> None:
+    opened = show("uneven")
+    opened.section("series")
+    opened.traces()
+    assert "never observed: stays missing" in opened.page.locator("#plot .annotation-text").all_text_contents()
+
+
 def test_on_paper_every_chart_is_drawn(show: Show) -> None:
     opened = show("uneven")
     opened.page.pdf()
