@@ -374,6 +374,12 @@ def test_a_phone_has_nothing_to_scroll_sideways(show: Show, name: str) -> None:
     assert opened.complaints == []
 
 
+def test_a_phone_shows_all_links_and_whole_tables(show: Show) -> None:
+    opened = show("uneven", viewport=PHONE)
+    cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+    assert opened.page.eval_on_selector_all(".top nav, .scroll", cut) == 0
+
+
 def test_the_keyboard_reaches_everything(show: Show) -> None:
     opened = show("plain")
     reached: list[str] = []
