@@ -19,13 +19,13 @@ def pattern(panel: Panel, image_shape: tuple[int, int, int] | None = None) -> di
     missing = ~panel.observed
     shown = _most_missing(missing, COLUMNS_SHOWN)
     lengths, column = _gaps(panel, missing)
-    never = missing.all(axis=0)
+    never = np.flatnonzero(missing.all(axis=0))
     found: dict[str, Any] = {
         "columns": [str(panel.columns[j]) for j in shown],
         "columns_left_out": len(panel.columns) - len(shown),
         "over_time": _over_time(panel, missing[:, shown]),
         "over_series": _over_series(panel, missing[:, shown]) if len(panel) > 1 else None,
-        "gaps": _gap_lengths(lengths[~never[column]], [str(name) for name in np.array(panel.columns)[never]]),
+        "gaps": _gap_lengths(lengths[~np.isin(column, never)], [str(panel.columns[j]) for j in never]),
         "together": _together(panel, missing),
         "pixels": None,
         "longest": _longest(lengths, column, len(panel.columns)),
