@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import warnings
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,30 @@ class TestMissing:
         fullest = np.argsort(shares.sum(axis=1), kind="stable")
         np.testing.assert_allclose(found["over_series"]["shares"], shares[fullest], atol=1e-3)
 
+    def test_a_column_without_observations_has_no_gaps(self) -> None:
+        values = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, np.nan]])
+        found = pattern(replace(Panel.from_array(values), columns=("a", "never")))
+        assert found["gaps"]["groups"] == [{"name": "1", "gaps": 1, "values": 1}]
+        assert found["gaps"]["sentence"].endswith("the longest has 1. Not counted: never, never observed.")
+
+    def test_few_series_are_named(self) -> None:
+        panel, _ = gappy(series=3)
+        assert {*pattern(panel)["over_series"]["names"]} == {"s0", "s1", "s2"}
+        assert pattern(gappy(series=30)[0])["over_series"]["names"] is None
+
+    def test_what_was_hidden_for_a_test_is_not_missing(self) -> None:
+        panel, truth = gappy()
+        hidden = ~panel.observed & (np.arange(len(truth)) % 2 == 0)[:, None]
+        found = summary(filled(panel, truth), truth=truth, held_out=hidden)
+        own = ~panel.observed & ~hidden
+        assert found["data"]["missing"] == own.sum() == sum(column["missing"] for column in found["columns"])
+        assert found["series"]["missing"][0] == pytest.approx(own[:40].mean(), abs=1e-4)
+        assert found["series"]["hidden"][0] == pytest.approx(hidden[:40].mean(), abs=1e-4)
+        assert found["data"]["sentence"].endswith(f"For the test, {hidden.sum()} known values were hidden.")
+        assert sum(group["values"] for group in found["missing"]["gaps"]["groups"]) == own.sum()
+        complete = summary(filled(panel, truth), truth=truth, held_out=~panel.observed)
+        assert complete["data"]["sentence"].startswith("Nothing is missing. For the test")
+
     def test_long_data_is_binned(self) -> None:
         found = pattern(Panel.from_array(np.where(np.arange(5000) < 2500, np.nan, 1.0)[:, None]))["over_time"]
         assert len(found["times"]) == len(found["shares"][0]) == 120
@@ -357,6 +382,17 @@ def classes() -> Imputation:
     small = ModelConfig(latent_dim=2, encoder_filters=16, decoder_widths=(8,))
     model = GPVAE(small, kinds={"sky": "categorical", "visits": "count"}, epochs=2, device="cpu")
     return model.fit(table).impute(table)
+
+
+def uneven() -> dict[str, Any]:
+    """A summary of four columns, one of which does not vary, and one was never observed."""
+    panel, truth = gappy(series=4, columns=("a", "b", "still", "never"))
+    truth[:, 2], truth[:, 3] = 7.0, np.nan
+    panel = panel.with_values(np.where(panel.observed, truth, np.nan))
+    small = ModelConfig(latent_dim=8, encoder_filters=16, decoder_widths=(8,))
+    with warnings.catch_warnings(action="ignore"):  # "never" has no observed value
+        imputation = GPVAE(small, epochs=3, device="cpu").fit(panel).impute(panel)
+        return summary(imputation, evidence=Evidence(imputation, truth, ~panel.observed & ~np.isnan(truth)))
 
 
 def images() -> tuple[Imputation, NDArray[Any]]:
@@ -569,6 +605,11 @@ class TestPlots:
         assert any(isinstance(each, PolyCollection) for each in axis.collections)
         with pytest.raises(DataError, match="there is no series 's9'"):
             plot_series(filled(panel, truth), "s9")
+
+    def test_rows_outside_a_series_are_refused(self) -> None:
+        panel, truth = gappy()
+        with pytest.raises(DataError, match="the series has 40 steps"):
+            plot_series(filled(panel, truth), rows=slice(900, 1000))
 
     def test_single_values_have_a_plot_too(self) -> None:
         panel, _ = gappy()

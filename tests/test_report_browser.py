@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reporting import HOSTILE, filled, gappy, log_normal
-from test_report import classes, images
+from test_report import classes, images, uneven
 
 from gpvae import Imputation, Linear, Panel
 from gpvae.report.page import Report
@@ -113,6 +113,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "images": summarise(pictures, evidence="none", truth=frames, held_out=~pictures.panel.observed),
         "classes": summarise(classes(), evidence="none"),
         "many": summarise(_many(), evidence="none"),
+        "uneven": uneven(),
         "nothing": summarise(filled(panel.with_values(truth), truth), evidence="none"),
         "positive": summarise(log_normal(), evidence="none"),
         "single": summarise(Linear().fit(panel).impute(panel), evidence="none"),
@@ -137,6 +138,60 @@ def test_everything_is_shown_without_a_complaint(show: Show, pages: dict[str, Pa
         assert opened.complaints == [], name
         drawn = opened.page.eval_on_selector_all(".chart", "all => all.filter(each => !each.data).map(each => each.id)")
         assert [each for each in drawn if each != "trajectories"] == [], name
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE])
+@pytest.mark.parametrize("section", ["Trust", "Latent space", "Training"])
+def test_a_section_that_is_jumped_to_lies_under_the_navigation(
+    show: Show, screen: dict[str, int], section: str
+) -> None:
+    opened = show("uneven", viewport=screen)
+    opened.page.get_by_role("link", name=section).click()
+    opened.page.wait_for_timeout(2000)
+    edge, top = opened.page.evaluate(
+        """id => [document.querySelector('.top').getBoundingClientRect().bottom,
+                  document.getElementById(id).getBoundingClientRect().top]""",
+        section.split()[0].lower(),
+    )
+    assert 0 <= top - edge < 30
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE])
+def test_what_latents_drive_has_only_columns_that_vary(show: Show, screen: dict[str, int]) -> None:
+    opened = show("uneven", viewport=screen)
+    opened.section("latent")
+    opened.page.wait_for_selector("#influence .main-svg", state="attached")
+    shown = opened.page.evaluate(
+        """() => { const {data, layout} = document.getElementById('influence');
+                   return [layout.xaxis.ticktext, data[0].z[0].length, data[0].texttemplate]; }"""
+    )
+    assert shown == [["a", "b"], 2, "%{z:.2f}" if screen is DESKTOP else ""]
+    assert "Not shown: still, never" in opened.page.inner_text("#influence + figcaption")
+
+
+def test_axes_of_series_and_epochs_have_whole_numbers(show: Show) -> None:
+    opened = show("uneven")
+    ticks = "#{} .xaxislayer-above .xtick text"
+    opened.section("training")
+    opened.page.wait_for_selector("#history .main-svg", state="attached")
+    assert {*opened.page.locator(ticks.format("history")).all_text_contents()} == {"1", "2", "3"}
+    opened.section("overview")
+    opened.page.wait_for_selector("#map-series .main-svg", state="attached")
+    assert {*opened.page.locator(ticks.format("map-series")).all_text_contents()} == {"s0", "s1", "s2", "s3"}
+
+
+def test_a_column_never_observed_says_so(show: Show) -> None:
+    opened = show("uneven")
+    opened.section("series")
+    opened.traces()
+    assert "never observed: stays missing" in opened.page.locator("#plot .annotation-text").all_text_contents()
+
+
+def test_on_paper_every_chart_is_drawn(show: Show) -> None:
+    opened = show("uneven")
+    opened.page.pdf()
+    assert opened.page.eval_on_selector_all(".chart", "all => all.filter(each => !each.data).length") == 0
+    assert opened.complaints == []
 
 
 def test_a_series_is_chosen_and_its_band_is_seen(show: Show) -> None:
@@ -356,6 +411,12 @@ def test_a_phone_has_nothing_to_scroll_sideways(show: Show, name: str) -> None:
     opened.all_sections()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert opened.complaints == []
+
+
+def test_a_phone_shows_all_links_and_whole_tables(show: Show) -> None:
+    opened = show("uneven", viewport=PHONE)
+    cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+    assert opened.page.eval_on_selector_all(".top nav, .scroll", cut) == 0
 
 
 def test_the_keyboard_reaches_everything(show: Show) -> None:

@@ -10,7 +10,8 @@ from gpvae.report.words import percent
 
 COLUMNS_SHOWN = 60
 COLUMNS_TOGETHER = 30
-TIMES_SHOWN, SERIES_SHOWN = 120, 150
+NEVER_NAMED = 5
+TIMES_SHOWN, SERIES_SHOWN, SERIES_NAMED = 120, 150, 12
 
 
 def pattern(panel: Panel, image_shape: tuple[int, int, int] | None = None) -> dict[str, Any]:
@@ -18,12 +19,13 @@ def pattern(panel: Panel, image_shape: tuple[int, int, int] | None = None) -> di
     missing = ~panel.observed
     shown = _most_missing(missing, COLUMNS_SHOWN)
     lengths, column = _gaps(panel, missing)
+    never = np.flatnonzero(missing.all(axis=0))
     found: dict[str, Any] = {
         "columns": [str(panel.columns[j]) for j in shown],
         "columns_left_out": len(panel.columns) - len(shown),
         "over_time": _over_time(panel, missing[:, shown]),
         "over_series": _over_series(panel, missing[:, shown]) if len(panel) > 1 else None,
-        "gaps": _gap_lengths(lengths),
+        "gaps": _gap_lengths(lengths[~np.isin(column, never)], [str(panel.columns[j]) for j in never]),
         "together": _together(panel, missing),
         "pixels": None,
         "longest": _longest(lengths, column, len(panel.columns)),
@@ -61,7 +63,8 @@ def _over_series(panel: Panel, missing: Bools) -> dict[str, Any]:
     group[order] = np.arange(len(order)) * groups // len(order)
     rows = np.bincount(group, panel.lengths, minlength=groups)
     counts = np.stack([np.bincount(group, each, minlength=groups) for each in of_series.T], axis=1)
-    return {"groups": groups, "series": len(order), "shares": _rounded(counts / rows[:, None])}
+    names = [str(panel.ids[i]) for i in order] if len(order) <= SERIES_NAMED else None
+    return {"groups": groups, "series": len(order), "names": names, "shares": _rounded(counts / rows[:, None])}
 
 
 def _shares(missing: Bools, place: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
@@ -80,8 +83,11 @@ def _gaps(panel: Panel, missing: Bools) -> tuple[NDArray[np.int64], NDArray[np.i
     return lengths, np.flatnonzero(starts) // len(missing)
 
 
-def _gap_lengths(lengths: NDArray[np.int64]) -> dict[str, Any]:
-    """How many gaps there are of 1, 2, 3–4, 5–8, … steps, and how many values they hold."""
+def _gap_lengths(lengths: NDArray[np.int64], never: list[str]) -> dict[str, Any]:
+    """How many gaps there are of 1, 2, 3–4, 5–8, … steps, and how many values they hold.
+
+    Columns that were never observed have no gaps: they would only hide those of the others.
+    """
     if not len(lengths):
         return {"groups": [], "sentence": "There is no gap."}
     group = np.ceil(np.log2(lengths)).astype(int)
@@ -94,7 +100,14 @@ def _gap_lengths(lengths: NDArray[np.int64]) -> dict[str, Any]:
     typical = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]  # of a missing value, not of a gap
     told = f"Of {len(lengths):,} gaps, {percent(single)} are single steps; the longest has {ordered[-1]:,}."
     half = f" Half of all missing values lie in gaps of {typical:,} steps or more." if typical > 1 else ""
-    return {"groups": groups, "sentence": told + half}
+    return {"groups": groups, "sentence": told + half + _never_observed(never)}
+
+
+def _never_observed(never: list[str]) -> str:
+    if not never:
+        return ""
+    more = f" and {len(never) - NEVER_NAMED} more" if len(never) > NEVER_NAMED else ""
+    return f" Not counted: {', '.join(never[:NEVER_NAMED])}{more}, never observed."
 
 
 def _span(k: int) -> str:

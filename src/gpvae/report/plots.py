@@ -40,6 +40,8 @@ def plot_series(
     names = list(columns or panel.columns)
     place = _rows(panel, series)
     times = _moments(panel, panel.times[place][rows])
+    if not len(times):
+        raise DataError(f"there is nothing in {rows}: the series has {place.stop - place.start:,} steps")
     filled = imputation.mean_rows
     lower, upper = imputation.interval_rows(level) if imputation.has_intervals else (filled, filled)
     figure, axes = plt.subplots(

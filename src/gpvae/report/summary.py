@@ -14,7 +14,7 @@ from gpvae.conformal import Conformal
 from gpvae.imputation import Imputation
 from gpvae.imputer import Imputer
 from gpvae.latent import GPVAE
-from gpvae.panel import Bools, DataError, Floats
+from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.report import missing, trust
 from gpvae.report.packing import BAND, LEVELS, Packer, pack_latents, together
 from gpvae.report.trust import Evidence
@@ -47,8 +47,10 @@ def summarise(
     latents: show the latent series, which have to be computed.
     """
     panel = imputation.panel
-    columns = _columns(imputation)
-    pattern = missing.pattern(panel, image_shape_of(imputation))
+    hidden = np.zeros(panel.values.shape, dtype=bool) if truth is None or held_out is None else held_out
+    given = panel if truth is None else panel.with_values(np.where(hidden, truth, panel.values))
+    columns = _columns(imputation, given)
+    pattern = missing.pattern(given, image_shape_of(imputation))
     for column, longest in zip(columns, pattern.pop("longest"), strict=True):
         column["longest_gap"] = longest
     return {
@@ -60,13 +62,14 @@ def summarise(
             "shortest": int(panel.lengths.min()),
             "longest": int(panel.lengths.max()),
             "cells": panel.values.size,
-            "missing": int((~panel.observed).sum()),
+            "missing": int((~given.observed).sum()),
+            "hidden": int(hidden.sum()),
             "filled": len(imputation.cells),
             "clock": panel.clock,
             "origin": panel.origin,
             "time": panel.source.time,
             "id": panel.source.id,
-            "sentence": _how_much(imputation),
+            "sentence": _how_much(imputation, given, int(hidden.sum())),
         },
         "columns": columns,
         "missing": pattern,
@@ -99,25 +102,27 @@ def _images(imputation: Imputation) -> dict[str, Any] | None:
     return {"shape": list(shape), "binary": method.model.likelihood == "bernoulli"}
 
 
-def _how_much(imputation: Imputation) -> str:
-    panel = imputation.panel
-    gaps = ~panel.observed
+def _how_much(imputation: Imputation, given: Panel, hidden: int) -> str:
+    """given: the data before values were hidden."""
+    panel, gaps = imputation.panel, ~given.observed
+    left = int((~panel.observed).sum()) - len(imputation.cells)
+    tested = f" For the test, {hidden:,} known values were hidden." if hidden else ""
     if not gaps.any():
-        return "Nothing is missing: there was nothing to fill."
+        return f"Nothing is missing.{tested}" if hidden else "Nothing is missing: there was nothing to fill."
     shares = gaps.mean(axis=0)
     worst, some = int(np.argmax(shares)), int((shares > 0).sum())
     told = f"{percent(gaps.mean(), 1)} of the values are missing"
     if len(shares) > 1:
         of_all = "all" if some == len(shares) else f"{some} of {len(shares)}"
         told += f", in {of_all} columns; most of all in {panel.columns[worst]} ({percent(shares[worst])})"
-    left = int(gaps.sum()) - len(imputation.cells)
-    return f"{told}. {f'{left:,} of them could not be filled and stay missing.' if left else 'All of them are filled.'}"
+    stay = f"{left:,} of them could not be filled and stay missing." if left else "All of them are filled."
+    return f"{told}. {stay}{tested}"
 
 
-def _columns(imputation: Imputation) -> list[dict[str, Any]]:
+def _columns(imputation: Imputation, given: Panel) -> list[dict[str, Any]]:
     panel, width = imputation.panel, len(imputation.panel.columns)
     kinds, levels = _kinds(imputation)
-    gaps = (~panel.observed).sum(axis=0)
+    gaps = (~given.observed).sum(axis=0)
     filled = np.bincount(imputation.cells % width, minlength=width)
     observed = panel.observed
     count = np.maximum(1, observed.sum(axis=0))
@@ -186,7 +191,9 @@ def _averages(values: Floats | None, group: NDArray[np.int64], groups: int) -> l
 
 def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_out: Bools | None) -> dict[str, Any]:
     panel, width = imputation.panel, len(imputation.panel.columns)
-    gaps = np.add.reduceat((~panel.observed).sum(axis=1), panel.starts) / (panel.lengths * width)
+    gaps, hidden = _share_of_series(panel, ~panel.observed), np.zeros(len(panel))
+    if held_out is not None and truth is not None:
+        hidden = _share_of_series(panel, held_out)
     unsure = _averages(_uncertainty(imputation, spread), panel.series_of_row[imputation.cells // width], len(panel))
     kept = max(1, int(np.searchsorted(np.cumsum(panel.lengths) * width, CELLS_KEPT, side="right")))
     most = max(1, CELLS_KEPT // width)  # steps of the first series, should it alone be too long
@@ -202,7 +209,8 @@ def _series(imputation: Imputation, spread: Floats, truth: Floats | None, held_o
     return {
         "ids": [str(name) for name in panel.ids],
         "lengths": panel.lengths.tolist(),
-        "missing": [round(float(share), 4) for share in gaps],
+        "missing": [round(float(share), 4) for share in gaps - hidden],
+        "hidden": [round(float(share), 4) for share in hidden],
         "uncertainty": unsure,
         "kept": kept,
         "steps_kept": most,
@@ -231,6 +239,10 @@ def _beginning(imputation: Imputation, steps: int) -> Imputation:
         draws=None if imputation.draws is None else imputation.draws.at(some),
         margins=None if imputation.margins is None else imputation.margins.at(some),
     )
+
+
+def _share_of_series(panel: Panel, cells: Bools) -> Floats:
+    return np.add.reduceat(cells.sum(axis=1), panel.starts) / (panel.lengths * cells.shape[1])
 
 
 def _packer(imputation: Imputation) -> tuple[Packer, str]:

@@ -8,16 +8,20 @@ const choose = async (number) => {
   view.series = found;
   view.range = view.series && busiest(view.series);
   view.found = Boolean(view.range);
+  if (latent) await chooseLatent(number);
+  if (view.number !== number) return;
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
   const steps = series.lengths[number],
-    cut = stepsKept(steps) < steps ? ` (this file has the first ${whole(stepsKept(steps))}, to keep it small)` : "";
-  const told = `${whole(steps)} steps${cut}, ${percent(series.missing[number], 1)} missing`;
+    cut = stepsKept(steps) < steps ? ` (this file has the first ${whole(stepsKept(steps))}, to keep it small)` : "",
+    hidden = series.hidden[number] ? `, ${percent(series.hidden[number], 1)} hidden for the test` : "";
+  const told = `${whole(steps)} steps${cut}, ${percent(series.missing[number], 1)} missing${hidden}`;
   $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
   $("plot").setAttribute(
     "aria-label",
     `${series.ids.length > 1 ? name : "The series"}: observed and filled values with their bands`,
   );
   if (view.series) {
+    tellWhatIsSeen();
     if (drawn.has("plot")) await drawSeries();
   } else {
     Plotly.purge("plot");

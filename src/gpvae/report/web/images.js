@@ -1,8 +1,10 @@
 "use strict";
 // Frames of series of images: the truth, the input, what was filled in, how unsure.
 
+const pixelSize = () => Math.max(1, Math.round(56 / images.shape[2]));
+const framesHeight = () => (series.truth ? 4 : 3) * (Math.max(22, images.shape[1] * pixelSize()) + 6);
 if (images)
-  chart("frames", () => {
+  chart("frames", framesHeight, () => {
     const [channels, height, width] = images.shape,
       box = $("frames"),
       most = 40;
@@ -12,7 +14,7 @@ if (images)
       return;
     }
     const shown = Math.min(view.series.steps, most),
-      scale = Math.max(1, Math.round(56 / width)),
+      scale = pixelSize(),
       gap = 1;
     const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
     const blue = [143, 184, 222],

@@ -1,31 +1,51 @@
 "use strict";
 // The latent series, what they drive, and how training went.
 
+const shownLatents = () => latent.order.slice(0, Number($("latent-count").value));
+const latentHeight = () => (view.latent ? 60 + 74 * shownLatents().length : 80);
+const latentNote = () => {
+  const few =
+    latent.kept < series.ids.length
+      ? ` To keep this file small, latent series are here for the first ${whole(latent.kept)} of ${whole(series.ids.length)} series.`
+      : "";
+  if (!view.latent) return `Not kept for this series.${few}`;
+  const every = latent.every[view.number],
+    thin = every > 1 ? ` Every ${every}th step is shown.` : "",
+    scales = latent.in_steps.filter((scale) => scale !== null);
+  const unit =
+    scales.length && Math.max(...scales) > 0
+      ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
+      : "";
+  return `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; where little is observed, bands are wide.${unit}${thin}${few}`;
+};
+const chooseLatent = async (number) => {
+  view.latent = view.series && number < latent.kept ? await unpacked(`latent-${number}`) : null;
+  $("latent-note").textContent = latentNote();
+};
+const influenceHeight = () => Math.max(260, Math.min(720, 100 + 17 * latent.influence.rows.length));
+// Columns for which it is known how far latents move them, or those for which it is not.
+const moved = (known) =>
+  latent.influence.columns
+    .map((_, j) => j)
+    .filter((j) => latent.influence.values.some((row) => row[j] !== null) === known);
 if (latent) {
-  chart("trajectories", async () => {
-    const kept = view.number < latent.kept && series.packs.length,
-      note = $("latent-note");
-    const few =
-      latent.kept < series.ids.length
-        ? ` To keep this file small, latent series are here for the first ${whole(latent.kept)} of ${whole(series.ids.length)} series.`
-        : "";
-    if (!kept || !view.series) {
+  const still = moved(false).map((j) => latent.influence.columns[j]);
+  if (still.length)
+    $("influence").nextElementSibling.append(` Not shown: ${still.join(", ")}, without numbers that vary.`);
+  chart("trajectories", latentHeight, (height) => {
+    if (!view.latent) {
       Plotly.purge("trajectories");
       $("trajectories").replaceChildren();
-      note.textContent = `Not kept for this series.${few}`;
       return;
     }
-    const number = view.number,
-      planes = new Planes(await unpacked(`latent-${number}`)),
-      every = latent.every[number];
-    if (view.number !== number) return; // another was chosen meanwhile
+    const planes = new Planes(view.latent),
+      every = latent.every[view.number];
     const steps = Math.ceil(series.lengths[view.number] / every),
       x = view.series.x.filter((_, t) => t % every === 0);
     const [lowest, span, largest] = [0, 1, 2].map(() => planes.numbers(latent.dims, Float32Array));
     const mean = planes.numbers(latent.dims * steps, Uint16Array),
       std = planes.take(latent.dims * steps);
-    const shown = latent.order.slice(0, Number($("latent-count").value)),
-      height = 60 + 74 * shown.length;
+    const shown = shownLatents();
     const frame = layout({ height, margin: { l: 64, r: 8, t: 8, b: 36 }, annotations: [] }),
       traces = [];
     frame.xaxis = timeAxis({ anchor: shown.length > 1 ? `y${shown.length}` : "y" });
@@ -64,20 +84,15 @@ if (latent) {
         title: title(`latent ${k + 1}`),
       });
     });
-    const thin = every > 1 ? ` Every ${every}th step is shown.` : "";
-    const scales = latent.in_steps.filter((scale) => scale !== null);
-    const unit =
-      scales.length && Math.max(...scales) > 0
-        ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
-        : "";
-    note.textContent = `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; where little is observed, bands are wide.${unit}${thin}${few}`;
-    await Plotly.react("trajectories", traces, frame, config);
+    return Plotly.react("trajectories", traces, frame, config);
   });
   $("latent-count").addEventListener("change", () => charts.get("trajectories")());
 
-  chart("influence", () => {
-    const { rows, columns: names, values } = latent.influence,
-      height = Math.max(260, Math.min(720, 100 + 17 * rows.length));
+  chart("influence", influenceHeight, (height) => {
+    const { rows } = latent.influence,
+      some = moved(true),
+      names = some.map((j) => latent.influence.columns[j]),
+      values = latent.influence.values.map((row) => some.map((j) => row[j]));
     return Plotly.react(
       "influence",
       [
@@ -95,11 +110,17 @@ if (latent) {
           colorscale: sequential(),
           xgap: 1,
           ygap: 1,
-          texttemplate: names.length <= 10 ? "%{z:.1g}" : "",
-          textfont: { size: narrow() ? 9 : 11 },
+          texttemplate: names.length <= 10 && !narrow() ? "%{z:.2f}" : "",
+          textfont: { size: 11 },
           customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)),
           hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
-          colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, title: { text: "moves by", side: "right" } },
+          colorbar: {
+            thickness: 10,
+            outlinewidth: 0,
+            len: 0.9,
+            exponentformat: "none",
+            title: { text: "moves by", side: "right" },
+          },
         },
       ],
       layout({
@@ -112,18 +133,22 @@ if (latent) {
   });
 }
 
+const partsKnown = () =>
+  Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
+const partsAcross = () => (narrow() ? 1 : Math.min(2, partsKnown().length));
+const partsDown = () => Math.ceil(partsKnown().length / partsAcross());
+const historyHeight = () => 40 + 210 * partsDown();
 if (training)
-  chart("history", () => {
+  chart("history", historyHeight, (height) => {
     const titles = {
       loss: "loss (the negative bound)",
       nll: "fit: −log likelihood",
       kl: "KL to the prior",
       validation: `${training.score} of held-out cells`,
     };
-    const names = Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
-    const across = narrow() ? 1 : Math.min(2, names.length),
-      down = Math.ceil(names.length / across),
-      height = 40 + 210 * down;
+    const names = partsKnown(),
+      across = partsAcross(),
+      down = partsDown();
     const frame = layout({ height, margin: { l: 56, r: 12, t: 26, b: 40 }, annotations: [] });
     const epochs = Array.from({ length: training.epochs }, (_, i) => i + 1),
       traces = [];
@@ -165,6 +190,7 @@ if (training)
       frame[`xaxis${id}`] = axis({
         domain: [left, right],
         anchor: `y${id}`,
+        ...wholeTicks(training.epochs),
         title: row + 1 === down || i + across >= names.length ? title("epoch") : undefined,
       });
       frame[`yaxis${id}`] = axis({

@@ -55,6 +55,12 @@ const named = (names, most) => ({
   tickvals: names.map((_, i) => i),
   ticktext: names.map((name) => short(name, most)),
 });
+const wholeTicks = (most) => {
+  // some eight of them, at round numbers
+  const rough = Math.max(1, most / 8),
+    power = 10 ** Math.floor(Math.log10(rough));
+  return { tickmode: "linear", tick0: 0, dtick: power * [1, 2, 5, 10].find((step) => step * power >= rough) };
+};
 const slanted = (names) => ({
   tickangle: names.length > (narrow() ? 3 : 6) ? -45 : 0,
   tickfont: { size: names.length > 20 ? 9 : 12 },
@@ -65,13 +71,23 @@ const sequential = () => [
 ];
 
 const charts = new Map();
+const heights = new Map();
 const drawn = new Set();
-const chart = (id, draw) => {
-  if ($(id)) charts.set(id, draw);
+const chart = (id, height, draw) => {
+  if (!$(id)) return;
+  heights.set(id, height);
+  charts.set(id, () => draw(height()));
 };
+const fixed = (height) => () => height;
 const draw = (id) => {
   drawn.add(id);
-  return charts.get(id)();
+  const done = charts.get(id)();
+  $(id).style.minHeight = "";
+  return done;
+};
+// A chart that is not drawn yet is as high as it will be, else the page would grow while one scrolls to a section.
+const reserve = () => {
+  for (const [id, height] of heights) if (!drawn.has(id)) $(id).style.minHeight = `${height()}px`;
 };
 
 const rowsHigh = (rows, least = 180) => Math.max(least, Math.min(700, 70 + 17 * rows));

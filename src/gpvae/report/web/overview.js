@@ -1,9 +1,10 @@
 "use strict";
 // In what pattern values are missing.
 
-chart("map-time", () => {
-  const { times, shares } = missing.over_time,
-    height = rowsHigh(missing.columns.length);
+const mapHeight = () => rowsHigh(missing.columns.length);
+
+chart("map-time", mapHeight, (height) => {
+  const { times, shares } = missing.over_time;
   const x = times.map(shownTime);
   return Plotly.react(
     "map-time",
@@ -31,17 +32,19 @@ chart("map-time", () => {
   );
 });
 
-chart("map-series", () => {
-  const height = rowsHigh(missing.columns.length),
-    shares = missing.over_series.shares;
+chart("map-series", mapHeight, (height) => {
+  const shares = missing.over_series.shares;
   const z = missing.columns.map((_, j) => shares.map((row) => row[j]));
-  const every = missing.over_series.series / missing.over_series.groups;
+  const { series: count, groups, names } = missing.over_series,
+    every = count / groups;
+  const x = shares.map((_, i) => Math.round((i + 0.5) * every + 0.5)),
+    ticks = names ? { ...named(names, 12), ...slanted(names), tickvals: x } : wholeTicks(count);
   return Plotly.react(
     "map-series",
     [
       {
         type: "heatmap",
-        x: shares.map((_, i) => Math.round((i + 0.5) * every + 0.5)),
+        x,
         z,
         zmin: 0,
         zmax: 1,
@@ -54,14 +57,14 @@ chart("map-series", () => {
     ],
     layout({
       height,
-      xaxis: axis({ title: title("series, from the fullest to the emptiest"), showgrid: false }),
+      xaxis: axis({ title: title("series, from the fullest to the emptiest"), ...ticks, showgrid: false }),
       yaxis: axis({ ...someNames(missing.columns, height - 60), autorange: "reversed", showgrid: false }),
     }),
     config,
   );
 });
 
-chart("map-pixels", () =>
+chart("map-pixels", fixed(300), (height) =>
   Plotly.react(
     "map-pixels",
     [
@@ -76,7 +79,7 @@ chart("map-pixels", () =>
       },
     ],
     layout({
-      height: 300,
+      height,
       xaxis: axis({ constrain: "domain", showgrid: false }),
       yaxis: axis({ autorange: "reversed", scaleanchor: "x", showgrid: false }),
     }),
@@ -84,7 +87,7 @@ chart("map-pixels", () =>
   ),
 );
 
-chart("gap-lengths", () => {
+chart("gap-lengths", fixed(260), (height) => {
   const groups = missing.gaps.groups;
   return Plotly.react(
     "gap-lengths",
@@ -99,7 +102,7 @@ chart("gap-lengths", () => {
       },
     ],
     layout({
-      height: 260,
+      height,
       xaxis: axis({ title: title("length in steps"), ...named(groups.map((each) => each.name)) }),
       yaxis: axis({ title: title("gaps"), rangemode: "tozero" }),
     }),
@@ -107,9 +110,9 @@ chart("gap-lengths", () => {
   );
 });
 
-chart("together", () => {
-  const { columns: names, correlation, given } = missing.together,
-    height = rowsHigh(names.length, 240);
+const togetherHeight = () => rowsHigh(missing.together.columns.length, 240);
+chart("together", togetherHeight, (height) => {
+  const { columns: names, correlation, given } = missing.together;
   return Plotly.react(
     "together",
     [

@@ -13,6 +13,7 @@ const gappy = columns
 const view = {
   number: 0,
   series: null,
+  latent: null,
   columns: new Set(gappy),
   range: null,
   show: { band: true, samples: series.samples > 0, truth: true },
@@ -297,13 +298,28 @@ const rangeOf = (j, first, last) => {
   return [low - margin, high + margin];
 };
 
+const tellWhatIsSeen = () => {
+  const x = view.series.x,
+    [first, last] = inView(x, view.range);
+  const inGaps =
+    last - first > STEPS_DRAWN
+      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
+      : "";
+  const part =
+    view.range && x.length > 1
+      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
+      : "";
+  const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
+  $("seen").textContent = view.columns.size ? part + hint + inGaps : "Choose a column.";
+};
+const shownColumns = () => [...view.columns].sort((a, b) => a - b);
+const seriesHeight = () => 60 + Math.max(1, view.columns.size) * (narrow() ? 140 : 165);
 const drawSeries = () => {
   if (!view.series) return Promise.resolve();
-  const shown = [...view.columns].sort((a, b) => a - b),
+  const shown = shownColumns(),
     x = view.series.x,
     [first, last] = inView(x, view.range);
-  const high = narrow() ? 140 : 165,
-    height = 60 + Math.max(1, shown.length) * high,
+  const height = seriesHeight(),
     gap = 26 / height;
   const range =
     view.range ||
@@ -348,18 +364,19 @@ const drawSeries = () => {
       text: `<b>${short(column.name, narrow() ? 34 : 80)}</b>`,
       font: { size: 12, color: colour("ink") },
     });
+    if (column.mean === null && !column.filled)
+      frame.annotations.push({
+        xref: "paper",
+        yref: "paper",
+        x: 0.5,
+        y: (top + bottom) / 2,
+        showarrow: false,
+        text: "never observed: stays missing",
+        font: { size: 12, color: colour("quiet") },
+      });
     return tracesOf(j, place, first, last);
   });
-  const inGaps =
-    last - first > STEPS_DRAWN
-      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
-      : "";
-  const part =
-    view.range && x.length > 1
-      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
-      : "";
-  const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
-  $("seen").textContent = shown.length ? part + hint + inGaps : "Choose a column.";
+  tellWhatIsSeen();
   return Plotly.react("plot", traces, frame, { ...config, doubleClick: false }).then((plot) => {
     if (!plot.listens) {
       plot.listens = true;
@@ -374,7 +391,7 @@ const drawSeries = () => {
     }
   });
 };
-chart("plot", drawSeries);
+chart("plot", seriesHeight, drawSeries);
 
 const setRange = (range) => {
   view.found = false;

@@ -17,7 +17,16 @@ $("theme").addEventListener("click", () => {
   redraw();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-matchMedia("(max-width: 759px)").addEventListener("change", redraw);
+matchMedia("(max-width: 759px)").addEventListener("change", () => {
+  reserve();
+  redraw();
+});
+
+// On paper there is no scrolling: draw what was not in view yet.
+addEventListener("beforeprint", () => {
+  if (!document.documentElement.dataset.ready) return;
+  for (const id of charts.keys()) if (!drawn.has(id)) draw(id);
+});
 
 const links = new Map([...document.querySelectorAll(".top nav a")].map((link) => [link.hash.slice(1), link]));
 const mark = () => {
@@ -40,11 +49,13 @@ const start = async () => {
     arrange();
     columnList();
     countColumns();
+    reserve();
     const script = document.createElement("script");
     script.nonce = nonce;
     script.textContent = new TextDecoder().decode(await unpacked("plotly"));
     document.head.append(script);
     await choose(0);
+    reserve();
     const sight = new IntersectionObserver(
       (entries) => {
         for (const entry of entries)

@@ -2,8 +2,7 @@
 // How far to trust what was filled in.
 
 // A share with its interval, for each of some names, beside the 90 % that is promised.
-const shares = (id, each, xTitle, horizontal) => {
-  const height = horizontal ? Math.max(180, 80 + 22 * each.length) : 290;
+const shares = (id, height, each, xTitle, horizontal) => {
   const value = each.map((one) => one.share),
     places = each.map((_, i) => i);
   const bars = {
@@ -58,14 +57,17 @@ const shares = (id, each, xTitle, horizontal) => {
     config,
   );
 };
-if (trust.by_column) chart("by-column", () => shares("by-column", trust.by_column.columns, "", true));
+if (trust.by_column)
+  chart("by-column", fixed(Math.max(180, 80 + 22 * trust.by_column.columns.length)), (height) =>
+    shares("by-column", height, trust.by_column.columns, "", true),
+  );
 if (trust.by_distance)
-  chart("by-distance", () =>
-    shares("by-distance", trust.by_distance.groups, "steps to the nearest observation of the column", false),
+  chart("by-distance", fixed(290), (height) =>
+    shares("by-distance", height, trust.by_distance.groups, "steps to the nearest observation of the column", false),
   );
 
 if (trust.calibration)
-  chart("calibration", () => {
+  chart("calibration", fixed(330), (height) => {
     const points = trust.calibration.points,
       level = points.map((point) => point.level);
     return Plotly.react(
@@ -98,7 +100,7 @@ if (trust.calibration)
         },
       ],
       layout({
-        height: 330,
+        height,
         xaxis: axis({ title: title("promised"), tickformat: ".0%", range: [0, 1] }),
         yaxis: axis({ title: title("held"), tickformat: ".0%", range: [0, 1] }),
         annotations: [
@@ -125,7 +127,7 @@ if (trust.calibration)
   });
 
 if (trust.errors)
-  chart("errors", () => {
+  chart("errors", fixed(Math.max(200, 90 + 38 * trust.errors.methods.length)), (height) => {
     const each = trust.errors.methods;
     return Plotly.react(
       "errors",
@@ -158,7 +160,7 @@ if (trust.errors)
         },
       ],
       layout({
-        height: Math.max(200, 90 + 38 * each.length),
+        height,
         xaxis: axis({ title: title("mean absolute error (standard deviations)"), rangemode: "tozero" }),
         yaxis: axis({ ...named(each.map((one) => one.name)), autorange: "reversed", showgrid: false }),
       }),
@@ -167,7 +169,7 @@ if (trust.errors)
   });
 
 if (trust.pit)
-  chart("pit", () => {
+  chart("pit", fixed(290), (height) => {
     const bins = trust.pit.shares,
       spread = 1.96 * Math.sqrt(0.09 / trust.pit.cells);
     return Plotly.react(
@@ -183,7 +185,7 @@ if (trust.pit)
         },
       ],
       layout({
-        height: 290,
+        height,
         xaxis: axis({
           title: title("share of the draws below the truth"),
           tickformat: ".0%",
