@@ -25,6 +25,7 @@ ORDER = [
     "distributions",
     "networks",
     "model",
+    "muon",
     "training",
     "imputer",
     "trained",

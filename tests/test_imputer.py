@@ -109,7 +109,7 @@ def test_intervals_widen_where_data_is_missing() -> None:
     data[:, 25:41] = np.nan
     data[rng.random(data.shape) < 0.15] = np.nan
     model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_layers=1, decoder_widths=(64,))
-    result = GPVAE(model, epochs=150, learning_rate=3e-3, device="cpu").fit(data).impute(data)
+    result = GPVAE(model, epochs=150, learning_rate=1e-2, device="cpu").fit(data).impute(data)
     middle = result.std[:, 31:35, 0]
     single = missing(data) & ~np.roll(missing(data), 1, axis=1) & ~np.roll(missing(data), -1, axis=1)
     assert middle.mean() > 1.5 * result.std[single].mean()
@@ -466,7 +466,7 @@ def test_learns_that_ones_go_missing_more_often_than_zeros() -> None:
             likelihood="bernoulli",
             missing_by_value=by_value,
         )
-        imputer = GPVAE(model, epochs=20, learning_rate=3e-3, validation=0.0, device="cpu").fit(data)
+        imputer = GPVAE(model, epochs=12, optimizer="adam", learning_rate=3e-3, validation=0.0, device="cpu").fit(data)
         density = imputer.log_likelihood(data, truth.reshape(-1, 8), samples=20)
         surprise.append(-float(density[gaps.reshape(-1, 8)].mean()))
         ones.append(float(imputer.impute(data, samples=20).mean[gaps].mean()))

@@ -477,7 +477,7 @@ def test_categories_are_scored_whatever_the_order_of_their_labels() -> None:
     cells = missingness.random(panel, 0.2, 0)
     model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_window=9, encoder_widths=(32,), decoder_widths=(32,))
     kinds = {"grade": ["low", "mid", "high"], "unit": "categorical"}
-    methods = {"gp-vae": GPVAE(model, kinds=kinds, epochs=60, learning_rate=5e-3, device="cpu"), "linear": Linear()}
+    methods = {"gp-vae": GPVAE(model, kinds=kinds, epochs=60, learning_rate=2e-2, device="cpu"), "linear": Linear()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = evaluate(panel, cells, methods)

@@ -240,6 +240,22 @@ def test_kernel_learns_at_a_pace_of_its_own() -> None:
     assert all(parameter.dtype == torch.float64 for parameter in kernel["params"])
 
 
+@pytest.mark.parametrize("encoder", ["attention", "convolution"])
+def test_matrices_are_those_of_dense_layers(encoder: str) -> None:
+    model = model_of(replace(SMALL, encoder=encoder, encoder_filters=16, encoder_widths=(8, 8)))
+    networks, few, dense = model.parameter_groups(0.01, matrices=True)
+    assert dense["matrices"]
+    assert "lr" not in dense
+    assert all(value.ndim == 2 for value in dense["params"])
+    every = [id(value) for group in (networks, few, dense) for value in group["params"]]
+    assert sorted(every) == sorted(id(value) for value in model.parameters())
+    named = {id(value): name for name, value in model.named_parameters()}
+    names = {named[id(value)] for value in dense["params"]}
+    assert "decoder.0.weight" in names
+    assert ("encoder.looks.0.weight" if encoder == "attention" else "encoder.dense.0.weight") in names
+    assert not any("norm" in name or "bias" in name or "convolution" in name for name in names)
+
+
 def test_same_generator_same_loss() -> None:
     model, batch = model_of(), random_batch()
     first, second, other = (model.loss(batch, seeded(seed)).total for seed in (0, 0, 1))

@@ -96,11 +96,18 @@ def two_paces(model: Toy) -> list[dict[str, Any]]:
     return [{"params": [model.layer.weight]}, {"params": [model.layer.bias], "lr": 0.5}]
 
 
+def as_matrix(model: Toy) -> list[dict[str, Any]]:
+    return [{"params": [model.layer.bias]}, {"params": [model.layer.weight], "matrices": True}]
+
+
 @pytest.mark.parametrize("steps", [1, STEPS, STEPS + 1, 3 * STEPS + 2])
 @pytest.mark.parametrize("anneal", [False, True])
-def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: int, anneal: bool) -> None:
+@pytest.mark.parametrize("groups", [two_paces, as_matrix])
+def test_resumed_run_equals_an_unbroken_one_bit_for_bit(
+    tmp_path: Path, steps: int, anneal: bool, groups: Callable[[Toy], list[dict[str, Any]]]
+) -> None:
     unbroken, broken, resumed = Toy(), Toy(), Toy()
-    expected = run(unbroken, validate=judged(unbroken), anneal=anneal, groups=two_paces(unbroken))
+    expected = run(unbroken, validate=judged(unbroken), anneal=anneal, groups=groups(unbroken))
     checkpoint = Checkpoint(tmp_path / "run.checkpoint", "toy")
     with pytest.raises(KeyboardInterrupt):
         run(
@@ -109,9 +116,9 @@ def test_resumed_run_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, steps: i
             checkpoint=checkpoint,
             validate=judged(broken),
             anneal=anneal,
-            groups=two_paces(broken),
+            groups=groups(broken),
         )
-    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed), anneal=anneal, groups=two_paces(resumed))
+    found = run(resumed, checkpoint=checkpoint, validate=judged(resumed), anneal=anneal, groups=groups(resumed))
     for name, value in unbroken.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
     assert found == expected
@@ -256,16 +263,16 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
     return seen
 
 
-def test_annealed_learning_rates_fall_along_a_cosine(rates: list[list[float]]) -> None:
+def test_annealed_learning_rates_rise_stay_and_fall_along_a_cosine(rates: list[list[float]]) -> None:
     """From all to `LAST_PACE` of it, once an epoch, each group's in its ratio to the others'."""
     model = Toy()
-    run(model, epochs=7, anneal=True, groups=two_paces(model))
-    paces = [0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * epoch / 6)) for epoch in range(7)]
-    paces[0] /= 1.35  # a twentieth of seven epochs, and one
+    run(model, epochs=11, anneal=True, groups=two_paces(model))
+    paces = [1 / 1.55, *[1.0] * 6]  # a twentieth of eleven epochs, and one; up to 60 % of the way
+    paces += [0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * quarters / 4)) for quarters in range(1, 5)]
     for i, (first, second) in enumerate(rates):
         assert first == pytest.approx(0.05 * paces[i // STEPS], rel=1e-12)
         assert second == pytest.approx(0.5 * paces[i // STEPS], rel=1e-12)
-    assert len(rates) == 7 * STEPS
+    assert len(rates) == 11 * STEPS
     assert rates[-1] == pytest.approx([LAST_PACE * 0.05, LAST_PACE * 0.5])
 
 

@@ -9,11 +9,12 @@ from gpvae.imputer import Imputer
 from gpvae.latent import GPVAE, HI_VAE, VAE
 from gpvae.trained import Trained
 
+AS_EVER = {"optimizer": "adam", "learning_rate": 1e-3, "anneal": False}  # models to compare with are trained so
 SIMPLE: dict[str, Callable[..., Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
 TRAINED: dict[str, Callable[..., Imputer]] = {
     "gp": GP,
-    "vae": lambda **settings: GPVAE(VAE, **{"anneal": False, **settings}),
-    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{"anneal": False, **settings}),
+    "vae": lambda **settings: GPVAE(VAE, **{**AS_EVER, **settings}),
+    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{**AS_EVER, **settings}),
     "grui-gan": GRUIGAN,
     "brits": BRITS,
     "gp-vae": GPVAE,

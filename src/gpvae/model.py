@@ -73,7 +73,7 @@ class ModelConfig:
     )
     hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
     # but scores; two numbers: drawn between them for each series
-    hide_runs: float = 0.5  # share of the series of which it hides runs of steps instead of single values
+    hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     visible_weight: float = 0.3  # of what the encoder sees, in the bound
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -216,14 +216,20 @@ class LatentModel(nn.Module):
 
     PACE_OF_FEW = 10  # a kernel's parameters, and the like, are few and far from where they have to go
 
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """For the optimiser: the networks, and what is few at a pace of its own."""
+    def parameter_groups(self, learning_rate: float, *, matrices: bool = False) -> list[dict[str, Any]]:
+        """For the optimiser: the networks, and what is few at a pace of its own.
+
+        With `matrices` there are also those of the dense layers, to be treated as such.
+        """
         few = [
             *self.prior.parameters(),
             *([self.likelihood.gaps] if isinstance(self.likelihood, SelectiveBernoulli) else []),
         ]
-        networks = [value for value in self.parameters() if not any(value is one for one in few)]
-        return [{"params": networks}, {"params": few, "lr": self.PACE_OF_FEW * learning_rate}]
+        dense = [each.weight for each in self.modules() if matrices and isinstance(each, nn.Linear)]
+        apart = {id(value) for value in [*few, *dense]}
+        networks = [value for value in self.parameters() if id(value) not in apart]
+        groups = [{"params": networks}, {"params": few, "lr": self.PACE_OF_FEW * learning_rate}]
+        return [*groups, {"params": dense, "matrices": True}] if dense else groups
 
     def encode(self, batch: Batch) -> Encoded:
         """q(z | x), a Chain of (batch, time, latent), and what else is decoded from. Missing values enter as zeros.

@@ -17,8 +17,9 @@ IMAGE_FILTERS = 32  # of the preprocessor of images: the paper gives no number, 
 
 
 def _settings(model: ModelConfig, **training: Any) -> Mapping[str, Any]:
-    always = {"batch_size": 64, "learning_rate": 1e-3, "anneal": False, "window": 1024, "warm_up": 0.0}
-    return MappingProxyType({"model": model, **always, "validation": 0.0, **training})
+    steps = {"batch_size": 64, "optimizer": "adam", "learning_rate": 1e-3, "anneal": False}
+    always = {"window": 1024, "warm_up": 0.0, "validation": 0.0}
+    return MappingProxyType({"model": model, **steps, **always, **training})
 
 
 HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]

@@ -37,7 +37,7 @@ ORDER = 3  # of batches, and which cells are held out: a checkpoint with others 
 # learning rate nothing is gained by stopping early, and much by going on; but a table of a few windows has little to
 # say, and is known by heart sooner.
 STEPS_AT_LEAST, STEPS_ANNEALED, EPOCHS_AT_LEAST = 3000, 10_000, 40
-EPOCHS_AT_MOST, EPOCHS_OF_FEW = 800, 400  # the latter of up to four batches an epoch, more with each batch more
+EPOCHS_AT_MOST, EPOCHS_OF_FEW, FEW = 800, 200, 3  # the second of up to so many batches an epoch; of more, more
 BATCHES, SMALLEST_BATCH, LARGEST_BATCH = 50, 16, 64  # in an epoch, unless they become too small or too large
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
@@ -208,7 +208,7 @@ class Trained(Imputer):
     def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
         enough = math.ceil((STEPS_ANNEALED if self.anneal else STEPS_AT_LEAST) / steps_per_epoch)
         if self.anneal:  # patience does not end it
-            enough = min(EPOCHS_AT_MOST, max(EPOCHS_OF_FEW, EPOCHS_OF_FEW * steps_per_epoch // 4), enough)
+            enough = min(EPOCHS_AT_MOST, EPOCHS_OF_FEW * max(FEW, steps_per_epoch) // FEW, enough)
         epochs = self.epochs or max(EPOCHS_AT_LEAST, enough)
         return TrainingConfig(
             epochs=epochs,

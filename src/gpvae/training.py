@@ -31,11 +31,13 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
 from gpvae.files import whole_or_not_at_all
+from gpvae.muon import Muon
 
 Parts = dict[str, float]
 GRADIENT = "gradient"  # its length stands among the parts of a loss
 JUDGEMENTS = 100  # of held-out cells, in a run
-RISE, LAST_PACE = 0.05, 0.02  # where learning rates rise and fall: share of the epochs in which they rise; the last
+# Where learning rates rise and fall: shares of the epochs in which they rise and after which they fall; the last.
+RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
 Report = Callable[[int, int, Parts], None]
 
 
@@ -59,7 +61,7 @@ class TrainingError(RuntimeError):
 class TrainingConfig:
     epochs: int
     learning_rate: float = 1e-3
-    anneal: bool = False  # the learning rate rises over the first epochs, and falls along a cosine to `LAST_PACE`
+    anneal: bool = False  # the learning rate rises over the first epochs, and falls in the last to `LAST_PACE`
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
     patience: int | None = (
@@ -110,8 +112,8 @@ class Progression:
         if not config.anneal or config.epochs == 1:
             return 1.0
         risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
-        fallen = (1 + math.cos(math.pi * self.epoch / (config.epochs - 1))) / 2
-        return risen * (LAST_PACE + (1 - LAST_PACE) * fallen)
+        falling = max(0.0, (self.epoch / (config.epochs - 1) - HOLD) / (1 - HOLD))
+        return risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         if config.patience is None or self.best_epoch is None:
@@ -136,8 +138,8 @@ def train(
 
     A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
     device. With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
-    `groups` are Adam's, for parameters that learn at rates of their own. With `compile` Adam is compiled: worth it for
-    very long runs.
+    `groups` are the optimiser's: of parameters that learn at rates of their own, or as matrices (see `muon`). With
+    `compile` it is compiled: worth it for very long runs.
     """
     best = _copy(model)
     run = Progression()
@@ -188,8 +190,9 @@ def update_of(
 ) -> "Update":
     """What `train` calls for every batch."""
     on_cuda = fabric.device.type == "cuda"
-    optimizer = torch.optim.Adam(
-        groups or [{"params": list(model.parameters())}],
+    groups = groups or [{"params": list(model.parameters())}]
+    optimizer = (Muon if any(group.get("matrices") for group in groups) else torch.optim.Adam)(
+        groups,
         lr=config.learning_rate,
         capturable=on_cuda,
         fused=not compile,
