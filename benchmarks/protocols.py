@@ -337,6 +337,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folds", type=int, choices=range(1, 6), default=5, help="of P1, from the first on")
     parser.add_argument("--seeds", default="0", help="of the methods and, in P4, of the gaps: 0,1,2")
     parser.add_argument("--only", default="", help="only data of this name (beijing), or only this fold")
+    parser.add_argument("--pattern", default="", help="only gaps of this name (10%%, blocks of 24-48)")
     parser.add_argument("--set", type=setting, action="append", default=[], dest="changes", metavar="KEY=VALUE")
     parser.add_argument("--label", default="", help="a name for what --set makes of the methods")
     parser.add_argument("--samples", type=int, default=100, help="of methods that draw any; at least 19")
@@ -354,7 +355,8 @@ def main(arguments: list[str] | None = None) -> None:
         for exercise in PROTOCOLS[options.protocol](options.folds, seed, options.small):
             if options.only not in ("", exercise.data, str(exercise.fold)):
                 continue
-            changes = dict(options.changes)
+            wanted = [task for task in exercise.tasks if options.pattern in ("", task.pattern)]
+            exercise, changes = replace(exercise, tasks=wanted), dict(options.changes)
             imputers = {name: imputer_for(name, exercise, changes, seed, options.device) for name in names}
             for name, imputer in imputers.items():
                 about: Row = {"protocol": options.protocol, "data": exercise.data, "fold": exercise.fold}

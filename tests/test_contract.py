@@ -372,6 +372,8 @@ def test_other_settings_that_make_no_sense(waves: Array) -> None:
     for before in ("last", None, np.nan, np.inf, True):
         with pytest.raises(ValueError, match=r"before=.* makes no sense"):
             Forward(before).fit(waves)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"optimizer='sgd' makes no sense: it is muon or adam"):
+        GPVAE(optimizer="sgd").fit(waves)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"kernel='rbf' makes no sense: it is one of gpvae.kernels"):
         GP(kernel="rbf", device="cpu").fit(waves)  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from gpvae.batches import Batch
 from gpvae.distributions import Gaussian, SelectiveBernoulli
 from gpvae.imputation import Draws
 from gpvae.kernels import Cauchy
+from gpvae.methods import method
 from gpvae.scaling import Scaling
 from gpvae.trained import Exam
 
@@ -535,3 +536,24 @@ def test_half_of_what_is_held_out_lies_in_gaps_like_those_of_the_data() -> None:
 @pytest.mark.parametrize(("series", "size"), [(10, 16), (1500, 30), (5000, 64)])
 def test_batches_grow_with_the_data(series: int, size: int) -> None:
     assert trained._batch_size(series) == size
+
+
+@pytest.mark.parametrize("anneal", [True, False])
+def test_epochs_by_the_number_of_steps(anneal: bool) -> None:
+    """Annealed: 10,000 steps, but at most 800 epochs, and 200 of up to three steps; else 3,000. Never below 40."""
+    imputer = GPVAE(anneal=anneal)
+    found = [imputer._training_config(steps).epochs for steps in (1, 3, 6, 12, 100, 5000)]
+    assert found == ([200, 200, 400, 800, 100, 40] if anneal else [3000, 1000, 500, 250, 40, 40])
+    assert GPVAE(epochs=7)._training_config(1).epochs == 7
+
+
+def test_optimizer_decides_whether_matrices_are_treated_as_such(tiny: GPVAE, waves: Array) -> None:
+    network = tiny.fit(waves).model_
+    steps: dict[str, int] = {}
+    for name in ("muon", "adam"):
+        groups = GPVAE(optimizer=name)._groups(network)
+        steps[name] = sum(len(group["params"]) for group in groups if group.get("matrices"))
+    assert steps["muon"] > 2
+    assert steps["adam"] == 0
+    assert GPVAE().optimizer == "muon"
+    assert paper.PHYSIONET["optimizer"] == method("vae").get_params()["optimizer"] == "adam"

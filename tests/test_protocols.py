@@ -98,6 +98,7 @@ def test_what_is_done_is_not_done_again(
     output.write_text(first)
     capsys.readouterr()
     protocols.main(words)
+    protocols.main([*words[:2], "forward", "--pattern", "90%", *words[3:]])  # there is no such pattern
     assert (output.read_text(), capsys.readouterr().out) == (first, "")
     protocols.main([*words[:2], "forward", "--set", "before=first", "--label", "back", *words[3:]])
     added = output.read_text().removeprefix(first)

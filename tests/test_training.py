@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from gpvae.muon import Muon
 from gpvae.training import (
     LAST_PACE,
     Checkpoint,
@@ -274,6 +275,25 @@ def test_annealed_learning_rates_rise_stay_and_fall_along_a_cosine(rates: list[l
         assert second == pytest.approx(0.5 * paces[i // STEPS], rel=1e-12)
     assert len(rates) == 11 * STEPS
     assert rates[-1] == pytest.approx([LAST_PACE * 0.05, LAST_PACE * 0.5])
+
+
+def test_matrices_take_steps_of_their_own_at_the_same_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, float]] = []
+    step = Muon._step_of_matrices
+
+    def watched(self: Muon, matrices: list[Tensor], rate: float) -> None:
+        seen.append((len(matrices), rate))
+        step(self, matrices, rate)
+
+    monkeypatch.setattr(Muon, "_step_of_matrices", watched)
+    model = Toy()
+    run(model, epochs=11, anneal=True, groups=two_paces(model))
+    assert seen == []
+    run(model, epochs=11, anneal=True, groups=as_matrix(model))
+    config = TrainingConfig(epochs=11, anneal=True)
+    paces = [Progression(epoch=epoch).pace(config) for epoch in range(11) for _ in range(STEPS)]
+    assert seen == [(1, 0.05 * pace) for pace in paces]
+    assert len(set(paces)) == 6
 
 
 @pytest.mark.parametrize(("epochs", "anneal"), [(5, False), (1, False), (1, True)])

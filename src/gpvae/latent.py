@@ -42,7 +42,7 @@ class Latents(NamedTuple):
     std: NDArray[np.float32]  # (row, latent)
 
 
-Optimizer = Literal["adam", "muon"]
+Steps = Literal["muon", "adam"]
 LAGS = np.geomspace(1e-3, 1e5, 4000)  # in steps; where to look for a length scale
 
 
@@ -64,7 +64,8 @@ class GPVAE(Trained):
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
-    optimizer: "muon", which changes all directions of a matrix alike and needs fewer steps; or "adam".
+    optimizer: "muon", whose steps change all directions of a matrix alike (see `gpvae.muon`), or "adam".
+    learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %.
     validation: share of the observed cells that is kept from training, to choose the best epoch and to set the noise
         level; 0 for none.
@@ -82,7 +83,7 @@ class GPVAE(Trained):
     _: KW_ONLY
     kinds: Kinds | None = None
     warm_up: float = 0.25
-    optimizer: Optimizer = "muon"
+    optimizer: Steps = "muon"
     learning_rate: float = 3e-3
     anneal: bool = True
     model_: LatentModel = field(init=False)
@@ -99,7 +100,7 @@ class GPVAE(Trained):
             raise ValueError("missing_by_value needs validation=0.0: cells held out would pass for missing ones")
         return super()._settings_that_make_sense() | {
             "warm_up": (0 <= self.warm_up <= 1, "between 0 and 1"),
-            "optimizer": (self.optimizer in get_args(Optimizer), " or ".join(get_args(Optimizer))),
+            "optimizer": (self.optimizer in get_args(Steps), " or ".join(get_args(Steps))),
         }
 
     def _new_schema(self, panel: Panel) -> Schema:

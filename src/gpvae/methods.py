@@ -9,12 +9,12 @@ from gpvae.imputer import Imputer
 from gpvae.latent import GPVAE, HI_VAE, VAE
 from gpvae.trained import Trained
 
-AS_EVER = {"optimizer": "adam", "learning_rate": 1e-3, "anneal": False}  # models to compare with are trained so
+PLAIN_STEPS = {"optimizer": "adam", "learning_rate": 1e-3, "anneal": False}
 SIMPLE: dict[str, Callable[..., Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
 TRAINED: dict[str, Callable[..., Imputer]] = {
     "gp": GP,
-    "vae": lambda **settings: GPVAE(VAE, **{**AS_EVER, **settings}),
-    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{**AS_EVER, **settings}),
+    "vae": lambda **settings: GPVAE(VAE, **{**PLAIN_STEPS, **settings}),
+    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{**PLAIN_STEPS, **settings}),
     "grui-gan": GRUIGAN,
     "brits": BRITS,
     "gp-vae": GPVAE,
