@@ -19,7 +19,7 @@ from gpvae.trained import Exam
 from gpvae.training import step_generator
 
 LENGTH = 10
-SMALL = replace(ModelConfig(), latent_dim=2, encoder_filters=8, encoder_layers=1, decoder_widths=())
+SMALL = replace(ModelConfig(), latent_dim=2, encoder_filters=8, encoder_layers=1, decoder_widths=(), cell_width=0)
 Array = NDArray[np.float64]
 
 

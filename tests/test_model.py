@@ -50,13 +50,14 @@ def random_batch(series: int = 4, time: int = 9, features: int = 2, *, grid: boo
 def model_of(
     config: ModelConfig = SMALL, features: int = 2, kinds: Sequence[str] = (), levels: Sequence[int] = ()
 ) -> LatentModel:
-    """With weights as if it had learned something: the decoder's last layer, too, says something."""
+    """With weights as if it had learned something: last layers, too, say something."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = LatentModel(config, features, kinds, levels)
-        last = model.decoder[-1]
-        assert isinstance(last, nn.Linear)
-        last.reset_parameters()
+        for layers in [model.decoder, *([] if model.cells is None else [model.cells])]:
+            last = layers[-1]
+            assert isinstance(last, nn.Linear)
+            last.reset_parameters()
         return model
 
 
@@ -517,6 +518,21 @@ def test_nothing_is_hidden_when_the_model_is_used() -> None:
     assert torch.equal(chains[0].std, chains[1].std)
 
 
+def decoded_by_hand(model: LatentModel, z: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """All but the lines between neighbours: the dense layers, and cell by cell the network that all cells share."""
+    said = model.decoder(torch.cat([z, context.expand(*z.shape[:-1], -1)], dim=-1))
+    decoded, columns = said[..., : model.likelihood.outputs].clone(), len(model.locations)
+    assert model.cells is not None
+    for j, place in enumerate(model.locations.tolist()):
+        notes = said[..., model.likelihood.outputs + 8 * j : model.likelihood.outputs + 8 * (j + 1)]
+        own = torch.stack([context[..., j + k * columns] for k in range(5)], dim=-1)
+        added = model.cells(torch.cat([notes, own.expand(*notes.shape[:-1], 5)], dim=-1))
+        decoded[..., place] += added[..., 0]
+        if j in model.scaled:
+            decoded[..., model.scales[model.scaled.tolist().index(j)]] += added[..., 1]
+    return decoded
+
+
 def bound_by_hand(model: LatentModel, batch: Batch, given: Ingredients) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the default model, from its networks: how surprising the observed values are, and the KL; per step."""
     assert given.shown is not None
@@ -531,7 +547,7 @@ def bound_by_hand(model: LatentModel, batch: Batch, given: Ingredients) -> tuple
     mean, raw_std, raw_corr = model.encoder(x, batch.times, torch.ones(4, 9, dtype=torch.bool)).split(3, dim=-1)
     chain = Chain(mean, 1e-3 + raw_std.exp().log1p(), (1 - 1e-4) * raw_corr[:, :-1].tanh())
     z = chain.mean + chain.std * given.noise
-    location, raw_scale = model.decoder(torch.cat([z, context.expand(len(z), *context.shape)], dim=-1)).split(2, dim=-1)
+    location, raw_scale = decoded_by_hand(model, z, context).split(2, dim=-1)
     location = location + context[..., :2] / (1 + (-model.trust).exp())
     twin = Student(2.1 + likelihood.raw_freedom.exp().log1p(), location, 0.01 + (raw_scale - 0.7).exp())
     weights = torch.where(visible, 0.3, 1.0) * batch.observed
@@ -675,7 +691,7 @@ def test_surroundings_are_those_of_real_and_positive_columns() -> None:
     assert torch.equal(context, torch.cat(around, dim=-1))
     z = posterior.sample_marginals(torch.randn(2, 4, 9, 3, generator=seeded()))
     decoded = model.decode(z, context)
-    added = decoded - model.decoder(torch.cat([z, context.expand(2, 4, 9, 15)], dim=-1))
+    added = decoded - decoded_by_hand(model, z, context)
     expected = torch.zeros_like(added)
     expected[..., 1], expected[..., 2] = around.between[..., 0], 0.5 * around.between[..., 1]
     torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
@@ -722,12 +738,52 @@ def test_trust_begins_high_and_learns_with_the_networks() -> None:
     assert len(networks["params"]) + len(few["params"]) == len(list(model.parameters()))
 
 
+@torch.no_grad()
+def test_cells_hear_of_their_own_surroundings_alone() -> None:
+    """Besides what the dense layers say, which here do not see any."""
+    model, batch = model_of(LOOKING_AROUND), random_batch()
+    posterior, context = model.encode(batch)
+    first = model.decoder[0]
+    assert isinstance(first, nn.Linear)
+    first.weight[:, 3:] = 0
+    other = context.clone()
+    other.unflatten(-1, (5, 2))[..., 0] += 1
+    before, after = model.decode(posterior.mean, context), model.decode(posterior.mean, other)
+    assert torch.equal(before[..., [1, 3]], after[..., [1, 3]])
+    assert (before != after)[..., [0, 2]].all()
+
+
+@torch.no_grad()
+def test_without_a_network_that_cells_share_there_are_dense_layers_and_lines() -> None:
+    model, batch = model_of(replace(LOOKING_AROUND, cell_width=0)), random_batch()
+    posterior, context = model.encode(batch)
+    expected = model.decoder(torch.cat([posterior.mean, context], dim=-1))
+    expected[..., :2] += context[..., :2] / (1 + math.exp(-1))
+    torch.testing.assert_close(model.decode(posterior.mean, context), expected)
+    assert model.cells is None
+
+
+@pytest.mark.parametrize(("given", "rows", "weight"), [(None, 2, 0.2), (None, 4, 0.3), (0.7, 2, 0.7)])
+def test_what_is_visible_weighs_less_where_little_is_observed(given: float | None, rows: int, weight: float) -> None:
+    model = model_of(replace(LOOKING_AROUND, visible_weight=given))
+    model.meet(torch.zeros(5, 2), (torch.arange(5) < rows).view(-1, 1).expand(5, 2))
+    assert model.visible_weight == pytest.approx(weight)
+    batch = random_batch()
+    seen = replace(batch, observed=batch.observed & (torch.arange(9) < 4).view(-1, 1))
+    weights = model._weights(batch, seen)  # pyright: ignore[reportPrivateUsage]
+    assert weights[seen.observed].tolist() == pytest.approx([weight] * int(seen.observed.sum()))
+    assert (weights[batch.observed & ~seen.observed] == 1).all()
+    assert (weights[~batch.observed] == 0).all()
+
+
 @pytest.mark.parametrize("features", [1, 9, 40])
 def test_widest_is_no_less_than_what_any_layer_makes(features: int) -> None:
     model, made = model_of(replace(LOOKING_AROUND, encoder_widths=(8,)), features), []
-    for layer in [*model.encoder.modules(), *model.decoder.modules()]:
-        if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(lambda *inputs_and_outcome: made.append(inputs_and_outcome[-1].shape[-1]))
+    assert model.cells is not None
+    for layers, at_once in [(model.encoder, 1), (model.decoder, 1), (model.cells, features)]:
+        for layer in layers.modules():
+            if isinstance(layer, nn.Linear):
+                layer.register_forward_hook(lambda *all, n=at_once: made.append(n * all[-1].shape[-1]))
     encoded = model.encode(random_batch(features=features))
     model.decode(encoded.posterior.mean, encoded.context)
     assert model.widest >= max(*made, encoded.context.shape[-1])
@@ -785,6 +841,7 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(hide=(0.1, 0.2, 0.3)), "hide is a share, or the two that it lies between"),  # type: ignore[arg-type]
         (lambda: ModelConfig(encoder_filters=20), "encoder_filters must be a multiple of 8 for attention, not 20"),
         (lambda: ModelConfig(hide_runs=-0.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(cell_width=-1), "cell_width must not be negative, as -1 is"),
         (lambda: ModelConfig(visible_weight=1.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
         (lambda: ModelConfig(encoder="square"), "no 'square' encoder"),  # type: ignore[arg-type]
         (lambda: ModelConfig(noise=0.5), "noise is the deviation of a Gaussian"),

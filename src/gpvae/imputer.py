@@ -25,7 +25,7 @@ from gpvae.scaling import CLASSES, DISCRETE
 from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
-FORMAT = 4
+FORMAT = 5
 
 
 class Filled(NamedTuple):

@@ -1,7 +1,8 @@
 """The GP-VAE: encode an incomplete series, sample its latent series, decode each step; the bound it is trained on.
 
 z_j ~ GP(0, k),  j = 1..latent             prior, over time
-x_t | z_t, c_t ~ p(x_t | decoder(z_t, c_t))  likelihood, step by step; c_t: the nearest visible values of each column
+x_t | z_t, c_t ~ p(x_t | decoder(z_t, c_t))  likelihood, step by step; c_t: the nearest visible values of each column,
+                                           and of a cell once more those of its own, in a network that all cells share
 q(z_j | x) = Chain(encoder(x))             posterior: mean, deviation and neighbour correlation for each step
 
 loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
@@ -14,7 +15,7 @@ and little weight on what is visible. The paper's bound is that with β near 1, 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -59,6 +60,7 @@ class ModelConfig:
     encoder_window: int = 25  # of a convolution, in steps
     encoder_widths: tuple[int, ...] = (128,)  # of the dense layers behind a convolution
     decoder_widths: tuple[int, ...] = (256, 256)
+    cell_width: int = 64  # of the network, one for all, that hears of each cell and of its own surroundings; 0: none
     image_shape: tuple[int, int, int] | None = None  # (channels, height, width) where each step is an image
     image_filters: int = 256
     likelihood: LikelihoodName = "student"
@@ -74,7 +76,9 @@ class ModelConfig:
     hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
     # but scores; two numbers: drawn between them for each series
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
-    visible_weight: float = 0.3  # of what the encoder sees, in the bound
+    visible_weight: float | None = (
+        None  # of what the encoder sees, in the bound; None: 0.3, or less if less is observed
+    )
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
@@ -95,13 +99,16 @@ class ModelConfig:
         if not isinstance(self.hide, float | int) and len(self.hide) != 2:
             raise ValueError(f"hide is a share, or the two that it lies between, not {self.hide}")
         lowest, highest = self.hidden_shares
-        if not 0 <= lowest <= highest <= 1 or not 0 <= self.hide_runs <= 1 or not 0 <= self.visible_weight <= 1:
+        shares = (lowest, highest, self.hide_runs, self.visible_weight or 0.0)
+        if lowest > highest or not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"hide, hide_runs and visible_weight are shares, between 0 and 1, not {self}")
         if self.encoder == "attention" and self.encoder_filters % Attention.MULTIPLE:
             multiple, found = Attention.MULTIPLE, self.encoder_filters
             raise ValueError(f"encoder_filters must be a multiple of {multiple} for attention, not {found}")
         if self.likelihood == "student" and self.noise is not None:
             raise ValueError("noise is the deviation of a Gaussian; a Student likelihood has scales of its own")
+        if self.cell_width < 0:
+            raise ValueError(f"cell_width must not be negative, as {self.cell_width} is; 0 is for none")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
@@ -139,6 +146,7 @@ PLAIN = ModelConfig(
     encoder="convolution",
     likelihood="gaussian",
     beta=1.0,
+    cell_width=0,
     see_surroundings=False,
     hide=0.0,
     hide_runs=0.0,
@@ -178,6 +186,7 @@ class LatentModel(nn.Module):
     scaled: Tensor  # which of `continuous` have any
     widening: Tensor  # (knot,) of log scales, far from what is visible: held-out cells may set it (see `judge`)
     trust: nn.Parameter | None
+    cells: nn.Sequential | None
 
     STD_FLOOR = 1e-3
     FIRST_STD = 0.1
@@ -190,6 +199,7 @@ class LatentModel(nn.Module):
         assert config.latent_dim is not None
         assert config.neighbours is not None
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
+        self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
         self.likelihood = self._new_likelihood(kinds, levels)
@@ -209,7 +219,11 @@ class LatentModel(nn.Module):
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
         self.encoder = self._new_encoder(inputs + config.see_times + context)
-        self.decoder = mlp([config.latent_dim + context, *config.decoder_widths, self.likelihood.outputs])
+        by_cell = bool(locations) and config.cell_width > 0
+        outputs = self.likelihood.outputs + (NOTES * len(locations) if by_cell else 0)
+        self.decoder = mlp([config.latent_dim + context, *config.decoder_widths, outputs])
+        hears = NOTES + len(Surroundings._fields)
+        self.cells = mlp([hears, config.cell_width, config.cell_width, 2]) if by_cell else None
         trust = nn.Parameter(torch.ones(len(locations))) if locations else None
         self.register_parameter("trust", trust)  # in the line between neighbours, before a sigmoid
         self._start_smooth_and_sharp()
@@ -269,24 +283,45 @@ class LatentModel(nn.Module):
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
         context = len(Surroundings._fields) * len(self.locations)
-        outputs = max(self.likelihood.inputs + context, self.likelihood.outputs, self.levels)
-        return max(image, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
+        cells = max(NOTES + len(Surroundings._fields), config.cell_width) * len(self.locations) if self.cells else 0
+        outputs = max(self.likelihood.inputs + context, cast(nn.Linear, self.decoder[-1]).out_features, self.levels)
+        return max(image, cells, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
     def decode(self, z: Tensor, context: Tensor) -> Tensor:
         """The likelihood's parameters for each value. (..., time, latent), (time, context) → (..., time, output)
 
-        Locations are found relative to the line between the nearest visible values, as far as that is to be trusted.
+        Locations are found relative to the line between the nearest visible values, as far as that is to be trusted:
+
+        a_t, n_t = dense layers(z_t, c_t)                            n_td: `NOTES` on each cell of a real column
+        location_td = a_td + cells(n_td, c_td)_1 + trust_d line_td   c_td: its own surroundings
+        raw scale_td = a_td' + cells(n_td, c_td)_2
         """
         seen = torch.cat([z, context.expand(*z.shape[:-1], -1)], dim=-1) if context.shape[-1] else z
         decoded = _at_least_single(self.decoder(seen))
         if self.trust is None:
             return decoded
+        if self.cells is not None:
+            decoded = self._cell_by_cell(decoded, context)
         line = context[..., : len(self.locations)] * self.trust.sigmoid()
         decoded = decoded.index_add(-1, self.locations, line.expand(*z.shape[:-1], -1).to(decoded.dtype))
         if self.training or not len(self.scales):
             return decoded
         wider = near_knots(self.remoteness(context)) @ self.widening
         return decoded.index_add(-1, self.scales, wider.expand(*z.shape[:-1], -1).to(decoded.dtype))
+
+    def _cell_by_cell(self, decoded: Tensor, context: Tensor) -> Tensor:
+        """With what the network that all cells share adds. (..., time, output and note) → (..., time, output)
+
+        What a value two hours ago is worth, it learns of all columns at once, and other columns' surroundings, which
+        dense layers have to learn to ignore, do not disturb it.
+        """
+        assert self.cells is not None
+        notes = decoded[..., self.likelihood.outputs :].unflatten(-1, (-1, NOTES))
+        own = context.unflatten(-1, (len(Surroundings._fields), -1)).mT  # (time, feature, 5)
+        heard = torch.cat([notes, own.expand(*notes.shape[:-1], -1).to(notes.dtype)], dim=-1)
+        location, scale = _at_least_single(self.cells(heard)).unbind(-1)
+        decoded = decoded[..., : self.likelihood.outputs].index_add(-1, self.locations, location)
+        return decoded.index_add(-1, self.scales, scale[..., self.scaled])
 
     def remoteness(self, context: Tensor) -> Tensor:
         """How far cells with a decoded scale are from visible values: 0 a step away on both sides, 1 infinitely far.
@@ -411,13 +446,19 @@ class LatentModel(nn.Module):
         scored = batch.observed
         if self.config.score_missing:
             scored = scored | (batch.valid.unsqueeze(-1) & ~self.discrete)
-        if self.config.visible_weight == 1 or not self.config.hidden_shares[1]:
+        if self.visible_weight == 1 or not self.config.hidden_shares[1]:
             return scored
-        return torch.where(seen.observed, self.config.visible_weight, scored.to(batch.values.dtype))
+        return torch.where(seen.observed, self.visible_weight, scored.to(batch.values.dtype))
 
     @torch.no_grad()
     def meet(self, values: Tensor, observed: Tensor) -> None:
-        """See the data (row, feature) before training: counts need to know how large they typically are."""
+        """See the data (row, feature) before training: counts need to know how large they typically are.
+
+        What is visible weighs at most half as much as the share of all cells that is observed: in sparse tables, to
+        find it again is learned soon, and takes strength from the rest.
+        """
+        if self.config.visible_weight is None:
+            self.visible_weight = min(VISIBLE_WEIGHT, float(observed.double().mean()) / 2)
         for part, group, _ in parts_of(self.likelihood):
             if isinstance(part, Poisson):
                 seen = observed[:, group]
@@ -463,12 +504,13 @@ class LatentModel(nn.Module):
         std.fill_(math.log(math.expm1(self.FIRST_STD)))
         corr.copy_(torch.atanh(at_one / (at_zero + self.prior.jitter)).clamp(-2, 2))
         if self.trust is not None:  # what is decoded begins as the line between neighbours
-            last = self.decoder[-1]
-            assert isinstance(last, nn.Linear)
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+            _silence(self.decoder[-1], self.likelihood.outputs)  # but not what it notes
+            if self.cells is not None:
+                _silence(self.cells[-1])
 
 
+VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
+NOTES = 8  # numbers that dense layers say about a cell to the network that all cells share
 KNOTS = 4
 
 
@@ -476,6 +518,13 @@ def near_knots(remoteness: Tensor) -> Tensor:
     """Weights of the knots 1/4, 1/2, 3/4 and 1, between which lines are drawn, from 0 at remoteness 0. (..., knot)"""
     knots = torch.arange(1, KNOTS + 1, device=remoteness.device)
     return (1 - (KNOTS * remoteness.unsqueeze(-1) - knots).abs()).clamp(min=0)
+
+
+def _silence(layer: nn.Module, outputs: int | None = None) -> None:
+    """Let the first outputs of a layer, or all, begin as zeros."""
+    assert isinstance(layer, nn.Linear)
+    nn.init.zeros_(layer.weight[:outputs])
+    nn.init.zeros_(layer.bias[:outputs])
 
 
 def _locations(likelihood: Likelihood) -> dict[int, int]:
