@@ -164,7 +164,9 @@ def share_inside(model: LatentModel, values: Tensor) -> Array:
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
 def test_intervals_hold_as_many_cells_as_they_say(factor: float) -> None:
-    """Those that they were set by, and others too, whatever the scales were before; within the noise of a few draws."""
+    """Others too, whatever the scales were before; within the noise of a few draws. Of those that they were set by they
+    hold a standard error more.
+    """
     model, values = wrong_by(factor), truth(1500, seed=3)
     before = share_inside(model, truth(5000, seed=1))
     if factor == 1:
@@ -173,10 +175,21 @@ def test_intervals_hold_as_many_cells_as_they_say(factor: float) -> None:
         assert (np.sign(before - 0.9) == np.sign(factor - 1)).all()
         assert (np.abs(before - 0.9) > 0.03).all()
     Judge(model, exam_of(values, torch.ones(1500, 2).bool()), 8 * 4 * 400).set_noise()
-    assert share_inside(model, values) == pytest.approx([0.9, 0.9], abs=0.012)
+    assert share_inside(model, values) == pytest.approx([0.9 + math.sqrt(0.09 / 1500)] * 2, abs=0.012)
     assert share_inside(model, truth(5000, seed=1)) == pytest.approx([0.9, 0.9], abs=0.025)
     assert isinstance(model.likelihood, StudentT)
     assert model.likelihood.stretch.tolist() == pytest.approx([1 / factor] * 2, rel=0.25)
+
+
+def test_intervals_set_by_fewer_cells_are_wider() -> None:
+    """Set by nine of ten alone, every second sample of 150 would make them hold less of other cells than they say."""
+    held = []
+    for seed in range(12):
+        model = wrong_by(1.0)
+        Judge(model, exam_of(truth(150, seed), torch.ones(150, 2).bool()), 10**5).set_noise()
+        held.append(share_inside(model, truth(5000, seed=100)))
+    assert np.mean(np.array(held) > 0.9) > 0.7
+    assert np.mean(held) == pytest.approx(0.9 + math.sqrt(0.09 / 150), abs=0.015)
 
 
 def test_noise_that_is_set_again_stays() -> None:

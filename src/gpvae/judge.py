@@ -62,7 +62,10 @@ class Judge:
 
     @torch.no_grad()
     def set_noise(self) -> None:
-        """Make the interval hold as many held-out cells of each feature as it says, near what is visible and far."""
+        """Make the interval hold as many held-out cells of each feature as it says, near what is visible and far.
+
+        And a few more, the fewer there are to ask: it would hold less of others in every second case.
+        """
         found = self._cells_by_feature()
         called_for = dict[int, tuple[Floats, Floats]]()
         for part, group, _ in self._parts_with_learned_noise():
@@ -114,7 +117,7 @@ class Judge:
             return
         error, variance = value - means.mean(0), means.var(0, ddof=1)
         needed, likely = (error / self.DEVIATIONS) ** 2 - variance, error**2 - variance
-        calls_for = max(np.quantile(needed, self.LEVEL, method="weibull"), likely.mean() / 4, 0)
+        calls_for = max(np.quantile(needed, self._to_be_safe(len(value)), method="weibull"), likely.mean() / 4, 0)
         noise = part.noise.clone()
         total = self.PRIOR_CELLS * float(noise[place]) ** 2 + len(value) * calls_for
         noise[place] = math.sqrt(total / (self.PRIOR_CELLS + len(value)))
@@ -144,8 +147,9 @@ class Judge:
         weights = near_knots(torch.from_numpy(remoteness)).numpy()  # (cell, knot)
         around, widening = weights > 0.5, np.zeros(KNOTS)
 
-        def stretches() -> dict[int, float]:
-            return {j: self._serving((needed - weights @ widening)[feature == j]) for j in features}
+        def stretches(*, safe: bool = False) -> dict[int, float]:
+            left = needed - weights @ widening
+            return {j: self._serving(left[feature == j], safe=safe) for j in features}
 
         for _ in range(self.ROUNDS):
             found = stretches()
@@ -153,12 +157,19 @@ class Judge:
             widening += [self._serving(left[around[:, k]]) for k in range(KNOTS)]
         widening *= self._weight(around.sum(0), self.PRIOR_SPREAD)
         cells = {j: int(np.sum(feature == j)) for j in features}
-        enough = {j: found * self._weight(cells[j], self.PRIOR_CELLS) for j, found in stretches().items()}
+        enough = {j: found * self._weight(cells[j], self.PRIOR_CELLS) for j, found in stretches(safe=True).items()}
         return dict.fromkeys(called_for, 0.0) | enough, widening
 
-    def _serving(self, needed: Floats) -> float:
+    def _serving(self, needed: Floats, *, safe: bool = False) -> float:
         """What is enough for nine of ten."""
-        return float(np.clip(np.quantile(needed, self.LEVEL), *self.STRETCHES)) if len(needed) else 0.0
+        if not len(needed):
+            return 0.0
+        level = self._to_be_safe(len(needed)) if safe else self.LEVEL
+        return float(np.clip(np.quantile(needed, level), *self.STRETCHES))
+
+    def _to_be_safe(self, cells: int) -> float:
+        """The level to ask so many cells for: one standard error of their share above the one that is wanted."""
+        return min(1.0, self.LEVEL + math.sqrt(self.LEVEL * (1 - self.LEVEL) / cells))
 
     @staticmethod
     def _weight(cells: Any, prior: int) -> Any:
