@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -725,6 +725,7 @@ def test_what_is_decoded_begins_as_the_line_between_neighbours() -> None:
     expected = torch.zeros(4, 9, 9)
     expected[..., [1, 2, 8]] = context[..., :3] / (1 + math.exp(-1))
     torch.testing.assert_close(decoded, expected)
+    assert cast(nn.Linear, model.decoder[-1]).weight[model.likelihood.outputs :].any()  # the notes say something
     plain = LatentModel(SMALL, 5)
     assert plain.decode(torch.ones(4, 9, 3), context[..., :0]).abs().min() > 0
 
@@ -754,6 +755,18 @@ def test_cells_hear_of_their_own_surroundings_alone() -> None:
 
 
 @torch.no_grad()
+def test_cells_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = model_of(LOOKING_AROUND), random_batch()
+    posterior, context = model.encode(batch)
+    z = posterior.sample_marginals(torch.randn(3, 4, 9, 3, generator=seeded()))
+    whole = model.decode(z, context)
+    monkeypatch.setattr("gpvae.model.CELLS_AT_ONCE", 5)
+    torch.testing.assert_close(model.decode(z, context), whole)
+    with torch.enable_grad():
+        torch.testing.assert_close(model.decode(z, context), whole)
+
+
+@torch.no_grad()
 def test_without_a_network_that_cells_share_there_are_dense_layers_and_lines() -> None:
     model, batch = model_of(replace(LOOKING_AROUND, cell_width=0)), random_batch()
     posterior, context = model.encode(batch)
@@ -763,10 +776,11 @@ def test_without_a_network_that_cells_share_there_are_dense_layers_and_lines() -
     assert model.cells is None
 
 
-@pytest.mark.parametrize(("given", "rows", "weight"), [(None, 2, 0.2), (None, 4, 0.3), (0.7, 2, 0.7)])
+@pytest.mark.parametrize(("given", "rows", "weight"), [(None, 2, 0.2), (None, 4, 0.3), (0.7, 2, 0.7), (None, 0, 0.3)])
 def test_what_is_visible_weighs_less_where_little_is_observed(given: float | None, rows: int, weight: float) -> None:
+    """A column without a single value does not count."""
     model = model_of(replace(LOOKING_AROUND, visible_weight=given))
-    model.meet(torch.zeros(5, 2), (torch.arange(5) < rows).view(-1, 1).expand(5, 2))
+    model.meet(torch.zeros(5, 2), (torch.arange(5) < rows).view(-1, 1) & torch.tensor([True, False]))
     assert model.visible_weight == pytest.approx(weight)
     batch = random_batch()
     seen = replace(batch, observed=batch.observed & (torch.arange(9) < 4).view(-1, 1))

@@ -174,8 +174,9 @@ class Imputation:
     def std(self) -> Any:
         """Predictive deviations, posterior and observation noise together; 0 where observed.
 
-        Learned noise is set so that 90 % intervals hold 90 % of held-out cells. Where errors have heavy tails that is
-        less than their root mean square: most are smaller, a few much larger. Categories have none.
+        Learned noise is set so that 90 % intervals hold 90 % of held-out cells, and a standard error more. Where errors
+        have heavy tails that is less than their root mean square: most are smaller, a few much larger. Categories have
+        none.
         """
         return self.panel.restore(self.std_rows)
 

@@ -64,7 +64,7 @@ class Judge:
     def set_noise(self) -> None:
         """Make the interval hold as many held-out cells of each feature as it says, near what is visible and far.
 
-        And a few more, the fewer there are to ask: it would hold less of others in every second case.
+        And a standard error more: set for just nine of ten of these, it would hold less of others in every second case.
         """
         found = self._cells_by_feature()
         called_for = dict[int, tuple[Floats, Floats]]()
@@ -108,8 +108,8 @@ class Judge:
         }
 
     def _set_deviation(self, part: Gaussian, place: int, value: Floats, means: Floats) -> None:
-        """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so the 0.9 quantile
-        of the right-hand side is the noise² for which nine of ten do. The maximum-likelihood estimate, the mean of
+        """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so a quantile of the
+        right-hand side is the noise² for which such a share does. The maximum-likelihood estimate, the mean of
         e² - v, follows the few largest errors, and makes intervals too wide for the rest; but the noise stays above
         half of it, lest a column that is mostly zeros, such as rain, leave no room for the rest of its values.
         """
@@ -138,8 +138,8 @@ class Judge:
         return (low + high) / 2
 
     def _fit(self, called_for: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
-        """A stretch for each feature, and one more for each knot of the remoteness of cells, that serve nine of ten:
-        of each feature, and of the cells around each knot.
+        """A stretch for each feature, and one more for each knot of the remoteness of cells, that serve nine of ten
+        of the cells around each knot and, to be safe, a few more of each feature.
         """
         features = {j: each for j, each in called_for.items() if len(each[0])}
         needed, remoteness = (np.concatenate([np.empty(0), *all]) for all in zip(*features.values(), strict=True))
@@ -161,15 +161,17 @@ class Judge:
         return dict.fromkeys(called_for, 0.0) | enough, widening
 
     def _serving(self, needed: Floats, *, safe: bool = False) -> float:
-        """What is enough for nine of ten."""
+        """What is enough for nine of ten, or a few more."""
         if not len(needed):
             return 0.0
         level = self._to_be_safe(len(needed)) if safe else self.LEVEL
         return float(np.clip(np.quantile(needed, level), *self.STRETCHES))
 
     def _to_be_safe(self, cells: int) -> float:
-        """The level to ask so many cells for: one standard error of their share above the one that is wanted."""
-        return min(1.0, self.LEVEL + math.sqrt(self.LEVEL * (1 - self.LEVEL) / cells))
+        """The level to ask so many cells for: one standard error of their share above the one that is wanted; but of
+        few, the worst alone does not decide. (Of cells in runs, which err together, the error is larger.)
+        """
+        return min(max(self.LEVEL, cells / (cells + 1)), self.LEVEL + math.sqrt(self.LEVEL * (1 - self.LEVEL) / cells))
 
     @staticmethod
     def _weight(cells: Any, prior: int) -> Any:

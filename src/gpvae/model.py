@@ -77,7 +77,7 @@ class ModelConfig:
     # but scores; two numbers: drawn between them for each series
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     visible_weight: float | None = (
-        None  # of what the encoder sees, in the bound; None: 0.3, or less if less is observed
+        None  # of what the encoder sees, in the bound; None: half of the share observed, at most 0.3
     )
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -199,7 +199,7 @@ class LatentModel(nn.Module):
         assert config.latent_dim is not None
         assert config.neighbours is not None
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
-        self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight
+        self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight  # see `meet`
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
         self.likelihood = self._new_likelihood(kinds, levels)
@@ -312,14 +312,20 @@ class LatentModel(nn.Module):
     def _cell_by_cell(self, decoded: Tensor, context: Tensor) -> Tensor:
         """With what the network that all cells share adds. (..., time, output and note) → (..., time, output)
 
-        What a value two hours ago is worth, it learns of all columns at once, and other columns' surroundings, which
-        dense layers have to learn to ignore, do not disturb it.
+        What a value two hours ago is worth, it learns of all columns at once; other columns' surroundings, which dense
+        layers have to learn to ignore, reach it only through the notes. Outside of training some cells at a time: a
+        long and wide table has many.
         """
         assert self.cells is not None
         notes = decoded[..., self.likelihood.outputs :].unflatten(-1, (-1, NOTES))
         own = context.unflatten(-1, (len(Surroundings._fields), -1)).mT  # (time, feature, 5)
         heard = torch.cat([notes, own.expand(*notes.shape[:-1], -1).to(notes.dtype)], dim=-1)
-        location, scale = _at_least_single(self.cells(heard)).unbind(-1)
+        if torch.is_grad_enabled():
+            said = self.cells(heard)
+        else:
+            some = heard.flatten(0, -2).split(CELLS_AT_ONCE)
+            said = torch.cat([self.cells(each) for each in some]).view(*heard.shape[:-1], 2)
+        location, scale = _at_least_single(said).unbind(-1)
         decoded = decoded[..., : self.likelihood.outputs].index_add(-1, self.locations, location)
         return decoded.index_add(-1, self.scales, scale[..., self.scaled])
 
@@ -454,11 +460,12 @@ class LatentModel(nn.Module):
     def meet(self, values: Tensor, observed: Tensor) -> None:
         """See the data (row, feature) before training: counts need to know how large they typically are.
 
-        What is visible weighs at most half as much as the share of all cells that is observed: in sparse tables, to
-        find it again is learned soon, and takes strength from the rest.
+        What is visible weighs, in training, at most half as much as the share of cells that is observed, in columns
+        where any is: in sparse tables, to find it again is learned soon, and takes strength from the rest.
         """
-        if self.config.visible_weight is None:
-            self.visible_weight = min(VISIBLE_WEIGHT, float(observed.double().mean()) / 2)
+        known = observed[:, observed.any(0)]
+        if self.config.visible_weight is None and known.numel():
+            self.visible_weight = min(VISIBLE_WEIGHT, float(known.double().mean()) / 2)
         for part, group, _ in parts_of(self.likelihood):
             if isinstance(part, Poisson):
                 seen = observed[:, group]
@@ -510,6 +517,7 @@ class LatentModel(nn.Module):
 
 
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
+CELLS_AT_ONCE = 2**18
 NOTES = 8  # numbers that dense layers say about a cell to the network that all cells share
 KNOTS = 4
 
