@@ -76,9 +76,7 @@ class ModelConfig:
     hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
     # but scores; two numbers: drawn between them for each series
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
-    visible_weight: float | None = (
-        None  # of what the encoder sees, in the bound; None: half of the share observed, at most 0.3
-    )
+    visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
     neighbours: int | None = None  # p of the prior's conditionals; None: enough for the kernel
@@ -517,7 +515,7 @@ class LatentModel(nn.Module):
 
 
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
-CELLS_AT_ONCE = 2**18
+CELLS_AT_ONCE = 2**18  # that the shared network hears of outside of training
 NOTES = 8  # numbers that dense layers say about a cell to the network that all cells share
 KNOTS = 4
 
