@@ -249,7 +249,7 @@ def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> 
         (lambda folder: (folder / "gpvae.json").write_text("[]"), "has the model format None"),
         (lambda folder: (folder / "weights.safetensors").unlink(), "is not a gpvae model"),
         (lambda folder: (folder / "weights.safetensors").write_bytes(b"x" * 99), "is damaged: its checksum"),
-        (lambda folder: edit(folder, format=99), "has the model format 99; this version reads format 5"),
+        (lambda folder: edit(folder, format=99), "has the model format 99; this version reads format 6"),
         (lambda folder: edit(folder, columns=["x0"]), "columns, scales and times do not fit together"),
         (lambda folder: edit(folder, imputer="Guess"), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, settings={"colour": "red"}), "does not hold a model that this version can read"),

@@ -533,17 +533,41 @@ def decoded_by_hand(model: LatentModel, z: torch.Tensor, context: torch.Tensor) 
     return decoded
 
 
+def put_together_by_hand(model: LatentModel, known: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+    """What columns say together, a look at a time. (batch, time, column, 7) → (batch, time, 8 · width)"""
+    across = model.across
+    assert across is not None
+    said = [across.within((across.cell(known[..., d, :]) + across.column[d]).relu()).relu() for d in range(2)]
+    looks = []
+    for look in across.look:
+        odds = [(look * h).sum(-1) / math.sqrt(len(look)) - 2 * ~visible[..., d] for d, h in enumerate(said)]
+        share = torch.sigmoid(odds[0] - odds[1]).unsqueeze(-1)
+        looks.append(share * said[0] + (1 - share) * said[1])
+    return torch.cat(looks, dim=-1)
+
+
+def visible_by_hand(batch: Batch, given: Ingredients) -> torch.Tensor:
+    assert given.shown is not None
+    assert given.gaps is not None
+    visible = batch.observed & given.shown
+    for i, lacks in enumerate(given.gaps.tolist()):
+        if lacks:
+            visible[i] = batch.observed[i] & batch.observed[i - 1]
+    return visible
+
+
 def bound_by_hand(model: LatentModel, batch: Batch, given: Ingredients) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the default model, from its networks: how surprising the observed values are, and the KL; per step."""
-    assert given.shown is not None
     assert model.trust is not None
     likelihood = model.likelihood
     assert isinstance(likelihood, distributions.StudentT)
-    visible = batch.observed & given.shown
-    context = torch.cat(Surroundings.of(batch.values * visible, visible, batch.times), dim=-1)
+    visible = visible_by_hand(batch, given)
+    around = Surroundings.of(batch.values * visible, visible, batch.times)
+    context, known = torch.cat(around, dim=-1), torch.stack([batch.values * visible, visible.float(), *around], dim=-1)
     logs = batch.times.diff().log().float() if isinstance(batch.times, torch.Tensor) else torch.zeros(4, 8)
     steps = torch.cat([torch.zeros(4, 1), logs], dim=-1).unsqueeze(-1)
-    x = torch.cat([batch.values * visible, visible.float(), context, steps], dim=-1)
+    together = put_together_by_hand(model, known, visible)
+    x = torch.cat([batch.values * visible, visible.float(), context, steps, together], dim=-1)
     mean, raw_std, raw_corr = model.encoder(x, batch.times, torch.ones(4, 9, dtype=torch.bool)).split(3, dim=-1)
     chain = Chain(mean, 1e-3 + raw_std.exp().log1p(), (1 - 1e-4) * raw_corr[:, :-1].tanh())
     z = chain.mean + chain.std * given.noise
@@ -564,8 +588,9 @@ def test_elbo_of_the_default_model_equals_one_by_hand(grid: bool) -> None:
         model.trust.copy_(torch.tensor([-1.0, 2.0]))
         given = model.ingredients(batch.times, (4, 9), seeded())
         loss, (nll, kl) = model.bound(batch, given, 0.5), bound_by_hand(model, batch, given)
-    assert given.shown is not None
-    assert 0 < (batch.observed & given.shown).sum() < batch.observed.sum()
+    assert given.gaps is not None
+    assert 0 < given.gaps.sum() < 4
+    assert 0 < visible_by_hand(batch, given).sum() < batch.observed.sum()
     torch.testing.assert_close(loss.parts["nll"], nll)
     torch.testing.assert_close(loss.parts["kl"], kl)
     torch.testing.assert_close(loss.total, nll + 0.001 * 0.5 * kl)
@@ -578,12 +603,12 @@ def test_loss_of_the_default_model_is_that_of_its_series() -> None:
     inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
     batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
     given = model.ingredients(1.0, (4, 9), seeded())
-    assert given.shown is not None
+    shown = model.seen(batch, given).observed
     together, total = model.bound(batch, given, 1.0), torch.zeros(())
     for i, n in enumerate(length.tolist()):
         if n:
             alone = Batch(batch.values[i : i + 1, :n], batch.observed[i : i + 1, :n], 1.0, length[i : i + 1])
-            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=given.shown[i : i + 1, :n])
+            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=shown[i : i + 1, :n], gaps=None)
             total = total + n * model.bound(alone, mine, 1.0).total
     torch.testing.assert_close(together.total, total / 19)
     together.total.backward()
@@ -594,10 +619,8 @@ def test_loss_of_the_default_model_is_that_of_its_series() -> None:
 def test_default_model_does_not_see_what_training_hides_but_is_scored_by_it(importance_samples: int) -> None:
     model, batch = model_of(replace(LOOKING_AROUND, importance_samples=importance_samples)), random_batch()
     given = model.ingredients(batch.times, (4, 9), seeded())
-    assert given.shown is not None
-    hidden = batch.observed & ~given.shown
-    other = replace(batch, values=torch.where(hidden, batch.values + 3.0, batch.values))
-    shown = batch.observed & given.shown
+    shown = visible_by_hand(batch, given)
+    other = replace(batch, values=torch.where(batch.observed & ~shown, batch.values + 3.0, batch.values))
     for each in (batch, other):
         encoded = model.encode(replace(each, observed=shown))
         expected = model.encode(replace(batch, values=batch.values * shown, observed=shown))
@@ -667,6 +690,39 @@ def test_share_of_the_series_with_runs() -> None:
     for share in (0.25, 0.75):
         single = hidden_by(hide=1.0, hide_runs=share).flatten(1).all(-1)
         assert float(single.float().mean()) == pytest.approx(1 - share, abs=0.08)
+
+
+def test_gaps_of_another_series_are_hidden() -> None:
+    """Instead of what would be; behind the other's end nothing is missing, and one series alone has its own gaps."""
+    model = model_of(replace(LOOKING_AROUND, hide_gaps=0.5))
+    whole, length = random_batch(), torch.tensor([9, 4, 0, 6])
+    inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
+    batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
+    gaps = torch.tensor([True, True, False, True])
+    given = model.ingredients(1.0, (4, 9), seeded())._replace(gaps=gaps)
+    assert given.shown is not None
+    seen = model.seen(batch, given)
+    assert torch.equal(seen.values, batch.values)
+    expected = torch.stack(
+        [
+            batch.observed[0] & (batch.observed[3] | ~inside[3]),
+            batch.observed[1] & batch.observed[0],
+            batch.observed[2] & given.shown[2],
+            batch.observed[3],
+        ]
+    )
+    assert torch.equal(seen.observed, expected)
+    one = replace(batch, values=batch.values[:1], observed=batch.observed[:1], lengths=length[:1])
+    assert torch.equal(model.seen(one, given._replace(shown=given.shown[:1], gaps=gaps[:1])).observed, one.observed)
+
+
+def test_share_of_the_series_with_gaps_of_others() -> None:
+    for share in (0.25, 0.75):
+        gaps = model_of(replace(LOOKING_AROUND, hide_gaps=share)).ingredients(1.0, (2000, 2), seeded()).gaps
+        assert gaps is not None
+        assert float(gaps.float().mean()) == pytest.approx(share, abs=0.04)
+    assert model_of(replace(LOOKING_AROUND, hide_gaps=0.0)).ingredients(1.0, (4, 9), seeded()).gaps is None
+    assert model_of(replace(LOOKING_AROUND, hide=0.0, hide_gaps=1.0)).ingredients(1.0, (4, 9), seeded()).gaps is None
 
 
 def test_nothing_is_hidden_where_no_share_is() -> None:
@@ -782,6 +838,7 @@ def test_what_is_visible_weighs_less_where_little_is_observed(given: float | Non
     model = model_of(replace(LOOKING_AROUND, visible_weight=given))
     model.meet(torch.zeros(5, 2), (torch.arange(5) < rows).view(-1, 1) & torch.tensor([True, False]))
     assert model.visible_weight == pytest.approx(weight)
+    assert model.hide_gaps == pytest.approx(rows / 10 if rows else 0.5)
     batch = random_batch()
     seen = replace(batch, observed=batch.observed & (torch.arange(9) < 4).view(-1, 1))
     weights = model._weights(batch, seen)  # pyright: ignore[reportPrivateUsage]
@@ -790,11 +847,52 @@ def test_what_is_visible_weighs_less_where_little_is_observed(given: float | Non
     assert (weights[~batch.observed] == 0).all()
 
 
+@torch.no_grad()
+def test_columns_that_are_missing_leave_their_weight_to_the_others() -> None:
+    """What is put together lies between what the columns say, and a look at all of them is not a sum of looks."""
+    model = model_of(LOOKING_AROUND, features=3)
+    assert model.across is not None
+    known = torch.randn(5, 3, 7, generator=seeded())
+    known[:, 2] = known[:, 1]
+    model.across.column[2] = model.across.column[1]
+    both = torch.ones(5, 3, dtype=torch.bool)
+    said = model.across.within((model.across.cell(known) + model.across.column).relu()).relu()
+    found = model.across(known, both).unflatten(-1, (8, -1))
+    assert (found <= said.amax(1, keepdim=True) + 1e-6).all()
+    assert (found >= said.amin(1, keepdim=True) - 1e-6).all()
+    without = both.clone()
+    without[:, 0] = False
+    closer = model.across(known, without).unflatten(-1, (8, -1))
+    last = said[:, 1:2]  # of the other two columns, which are alike
+    assert ((closer - last).norm(dim=-1) < (found - last).norm(dim=-1)).all()
+
+
+@torch.no_grad()
+def test_columns_are_put_together_some_steps_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = model_of(LOOKING_AROUND), random_batch()
+    whole = model.encode(batch).posterior
+    monkeypatch.setattr("gpvae.model.CELLS_AT_ONCE", 5)
+    torch.testing.assert_close(model.encode(batch).posterior.mean, whole.mean)
+    with torch.enable_grad():
+        torch.testing.assert_close(model.encode(batch).posterior.mean, whole.mean)
+
+
+@pytest.mark.parametrize(
+    "config", [replace(LOOKING_AROUND, column_width=0), replace(LOOKING_AROUND, see_surroundings=False)]
+)
+def test_columns_are_put_together_only_where_that_is_wanted_and_surroundings_are_seen(config: ModelConfig) -> None:
+    model = model_of(config)
+    assert model.across is None
+    assert model.encode(random_batch()).posterior.mean.isfinite().all()
+
+
 @pytest.mark.parametrize("features", [1, 9, 40])
 def test_widest_is_no_less_than_what_any_layer_makes(features: int) -> None:
     model, made = model_of(replace(LOOKING_AROUND, encoder_widths=(8,)), features), []
     assert model.cells is not None
-    for layers, at_once in [(model.encoder, 1), (model.decoder, 1), (model.cells, features)]:
+    assert model.across is not None
+    once = [(model.encoder, 1), (model.decoder, 1)]
+    for layers, at_once in [*once, (model.cells, features), (model.across, features)]:
         for layer in layers.modules():
             if isinstance(layer, nn.Linear):
                 layer.register_forward_hook(lambda *all, n=at_once: made.append(n * all[-1].shape[-1]))
@@ -850,13 +948,27 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(mc_samples=0), "mc_samples must be at least 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1"),
         (lambda: ModelConfig(posterior="square"), "no 'square' posterior"),  # type: ignore[arg-type]
-        (lambda: ModelConfig(hide=1.5), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
-        (lambda: ModelConfig(hide=(0.5, 0.2)), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(hide=1.5), "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1"),
+        (
+            lambda: ModelConfig(hide=(0.5, 0.2)),
+            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+        ),
         (lambda: ModelConfig(hide=(0.1, 0.2, 0.3)), "hide is a share, or the two that it lies between"),  # type: ignore[arg-type]
         (lambda: ModelConfig(encoder_filters=20), "encoder_filters must be a multiple of 8 for attention, not 20"),
-        (lambda: ModelConfig(hide_runs=-0.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (
+            lambda: ModelConfig(hide_runs=-0.1),
+            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+        ),
+        (
+            lambda: ModelConfig(hide_gaps=1.1),
+            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+        ),
         (lambda: ModelConfig(cell_width=-1), "cell_width must not be negative, as -1 is"),
-        (lambda: ModelConfig(visible_weight=1.1), "hide, hide_runs and visible_weight are shares, between 0 and 1"),
+        (lambda: ModelConfig(column_width=-1), "column_width must not be negative, as -1 is"),
+        (
+            lambda: ModelConfig(visible_weight=1.1),
+            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+        ),
         (lambda: ModelConfig(encoder="square"), "no 'square' encoder"),  # type: ignore[arg-type]
         (lambda: ModelConfig(noise=0.5), "noise is the deviation of a Gaussian"),
         (lambda: ModelConfig(missing_by_value=True), "missing_by_value goes with a Bernoulli likelihood"),

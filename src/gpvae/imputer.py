@@ -25,7 +25,7 @@ from gpvae.scaling import CLASSES, DISCRETE
 from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
-FORMAT = 5
+FORMAT = 6
 
 
 class Filled(NamedTuple):

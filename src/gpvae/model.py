@@ -3,13 +3,15 @@
 z_j ~ GP(0, k),  j = 1..latent             prior, over time
 x_t | z_t, c_t ~ p(x_t | decoder(z_t, c_t))  likelihood, step by step; c_t: the nearest visible values of each column,
                                            and of a cell once more those of its own, in a network that all cells share
-q(z_j | x) = Chain(encoder(x))             posterior: mean, deviation and neighbour correlation for each step
+q(z_j | x) = Chain(encoder(x))             posterior: mean, deviation and neighbour correlation for each step; x with
+                                           what the columns of each step say together, whichever are visible
 
 loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the series
 
 Training hides some observed values from the encoder, and scores them: it learns to fill gaps, not to copy. What then
 counts is p(hidden | visible), for which q(z | visible) is the prior that is wanted, not the GP; hence a β far below 1,
-and little weight on what is visible. The paper's bound is that with β near 1, nothing hidden and no c_t.
+and little weight on what is visible. What is hidden are single values, runs, and what other series lack: gaps like
+those to be filled. The paper's bound is that with β near 1, nothing hidden and no c_t.
 """
 
 import math
@@ -40,7 +42,7 @@ from gpvae.distributions import (
 )
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
-from gpvae.networks import Attention, ImagePreprocessor, TimeConvolution, mlp, stack_channels
+from gpvae.networks import AcrossColumns, Attention, ImagePreprocessor, TimeConvolution, mlp, stack_channels
 
 Posterior = Literal["chain", "diagonal"]
 Encoder = Literal["attention", "convolution"]
@@ -61,6 +63,7 @@ class ModelConfig:
     encoder_widths: tuple[int, ...] = (128,)  # of the dense layers behind a convolution
     decoder_widths: tuple[int, ...] = (256, 256)
     cell_width: int = 64  # of the network, one for all, that hears of each cell and of its own surroundings; 0: none
+    column_width: int = 48  # of what the encoder hears of each column, to put the visible ones together; 0: none
     image_shape: tuple[int, int, int] | None = None  # (channels, height, width) where each step is an image
     image_filters: int = 256
     likelihood: LikelihoodName = "student"
@@ -76,6 +79,7 @@ class ModelConfig:
     hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
     # but scores; two numbers: drawn between them for each series
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
+    hide_gaps: float | None = None  # and of which what another series lacks; None: half the share that is observed
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -97,16 +101,17 @@ class ModelConfig:
         if not isinstance(self.hide, float | int) and len(self.hide) != 2:
             raise ValueError(f"hide is a share, or the two that it lies between, not {self.hide}")
         lowest, highest = self.hidden_shares
-        shares = (lowest, highest, self.hide_runs, self.visible_weight or 0.0)
+        shares = (lowest, highest, self.hide_runs, self.hide_gaps or 0.0, self.visible_weight or 0.0)
         if lowest > highest or not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"hide, hide_runs and visible_weight are shares, between 0 and 1, not {self}")
+            raise ValueError(f"hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1, not {self}")
         if self.encoder == "attention" and self.encoder_filters % Attention.MULTIPLE:
             multiple, found = Attention.MULTIPLE, self.encoder_filters
             raise ValueError(f"encoder_filters must be a multiple of {multiple} for attention, not {found}")
         if self.likelihood == "student" and self.noise is not None:
             raise ValueError("noise is the deviation of a Gaussian; a Student likelihood has scales of its own")
-        if self.cell_width < 0:
-            raise ValueError(f"cell_width must not be negative, as {self.cell_width} is; 0 is for none")
+        for name in ("cell_width", "column_width"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, as {getattr(self, name)} is; 0 is for none")
         if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
@@ -145,9 +150,11 @@ PLAIN = ModelConfig(
     likelihood="gaussian",
     beta=1.0,
     cell_width=0,
+    column_width=0,
     see_surroundings=False,
     hide=0.0,
     hide_runs=0.0,
+    hide_gaps=0.0,
     visible_weight=1.0,
 )
 
@@ -165,6 +172,7 @@ class Ingredients(NamedTuple):
     prior: PriorAt
     noise: Tensor  # (M, [K,] batch, time, latent) standard normal
     shown: Tensor | None  # (batch, time, feature) bool: what the encoder may see of what is observed; None: all
+    gaps: Tensor | None  # (batch,) bool: of which it may see, instead, all but what another series lacks; None: of none
 
 
 class Encoded(NamedTuple):
@@ -185,6 +193,7 @@ class LatentModel(nn.Module):
     widening: Tensor  # (knot,) of log scales, far from what is visible: held-out cells may set it (see `judge`)
     trust: nn.Parameter | None
     cells: nn.Sequential | None
+    across: AcrossColumns | None
 
     STD_FLOOR = 1e-3
     FIRST_STD = 0.1
@@ -198,6 +207,7 @@ class LatentModel(nn.Module):
         assert config.neighbours is not None
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
         self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight  # see `meet`
+        self.hide_gaps = HIDE_GAPS if config.hide_gaps is None else config.hide_gaps  # likewise
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
         self.likelihood = self._new_likelihood(kinds, levels)
@@ -216,7 +226,11 @@ class LatentModel(nn.Module):
         context = len(Surroundings._fields) * len(locations)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
-        self.encoder = self._new_encoder(inputs + config.see_times + context)
+        known = 2 + len(Surroundings._fields)
+        across = bool(locations) and config.column_width > 0
+        self.across = AcrossColumns(len(locations), known, width=config.column_width) if across else None
+        together = 0 if self.across is None else self.across.outputs
+        self.encoder = self._new_encoder(inputs + config.see_times + context + together)
         by_cell = bool(locations) and config.cell_width > 0
         outputs = self.likelihood.outputs + (NOTES * len(locations) if by_cell else 0)
         self.decoder = mlp([config.latent_dim + context, *config.decoder_widths, outputs])
@@ -265,6 +279,7 @@ class LatentModel(nn.Module):
         values = self.likelihood.seen(batch.values, batch.observed)
         x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
         x = torch.cat([x, context, *([_log_steps(batch)] if self.config.see_times else [])], dim=-1)
+        x = x if self.across is None else torch.cat([x, self._together(self.across, batch, context)], dim=-1)
         mean, raw_std, raw_corr = _at_least_single(self.encoder(x, batch.times, batch.valid)).chunk(3, dim=-1)
         heard = batch.valid if self.config.score_missing else batch.observed.any(-1)  # to a plain VAE zeros are values
         told = self.encoder.sees_any(heard).unsqueeze(-1)
@@ -275,13 +290,22 @@ class LatentModel(nn.Module):
             corr=torch.zeros_like(corr) if self.config.posterior == "diagonal" else corr,
         )
 
+    def _together(self, across: AcrossColumns, batch: Batch, context: Tensor) -> Tensor:
+        """What the cells of each step say together, of their values and surroundings. (batch, time, output)"""
+        values, visible = batch.values[..., self.continuous], batch.observed[..., self.continuous]
+        known = torch.stack([values * visible, visible.to(values.dtype)], dim=-1)
+        known = torch.cat([known, _of_each_cell(context)], dim=-1)
+        steps = max(1, CELLS_AT_ONCE // len(self.continuous))
+        return _in_parts(across, steps, known.flatten(0, 1), visible.flatten(0, 1)).unflatten(0, known.shape[:2])
+
     @property
     def widest(self) -> int:
         """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
         context = len(Surroundings._fields) * len(self.locations)
-        cells = max(NOTES + len(Surroundings._fields), config.cell_width) * len(self.locations) if self.cells else 0
+        by_cell = max(NOTES + len(Surroundings._fields), config.cell_width) if self.cells else 0
+        cells = len(self.locations) * max(by_cell, config.column_width if self.across else 0)
         outputs = max(self.likelihood.inputs + context, cast(nn.Linear, self.decoder[-1]).out_features, self.levels)
         return max(image, cells, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
 
@@ -311,18 +335,13 @@ class LatentModel(nn.Module):
         """With what the network that all cells share adds. (..., time, output and note) → (..., time, output)
 
         What a value two hours ago is worth, it learns of all columns at once; other columns' surroundings, which dense
-        layers have to learn to ignore, reach it only through the notes. Outside of training some cells at a time: a
-        long and wide table has many.
+        layers have to learn to ignore, reach it only through the notes.
         """
         assert self.cells is not None
         notes = decoded[..., self.likelihood.outputs :].unflatten(-1, (-1, NOTES))
-        own = context.unflatten(-1, (len(Surroundings._fields), -1)).mT  # (time, feature, 5)
+        own = _of_each_cell(context)
         heard = torch.cat([notes, own.expand(*notes.shape[:-1], -1).to(notes.dtype)], dim=-1)
-        if torch.is_grad_enabled():
-            said = self.cells(heard)
-        else:
-            some = heard.flatten(0, -2).split(CELLS_AT_ONCE)
-            said = torch.cat([self.cells(each) for each in some]).view(*heard.shape[:-1], 2)
+        said = _in_parts(self.cells, CELLS_AT_ONCE, heard.flatten(0, -2)).view(*heard.shape[:-1], 2)
         location, scale = _at_least_single(said).unbind(-1)
         decoded = decoded[..., : self.likelihood.outputs].index_add(-1, self.locations, location)
         return decoded.index_add(-1, self.scales, scale[..., self.scaled])
@@ -359,7 +378,10 @@ class LatentModel(nn.Module):
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
         shown = self._shown(shape, generator) if self.config.hidden_shares[1] else None
-        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown)
+        gaps = None
+        if shown is not None and self.hide_gaps:
+            gaps = torch.rand(shape[:1], generator=generator, device=generator.device) < self.hide_gaps
+        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown, gaps)
 
     def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
         """What the encoder may see: all but single values, or all but one run of steps in each of some columns.
@@ -389,12 +411,22 @@ class LatentModel(nn.Module):
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
-        seen = batch if given.shown is None else replace(batch, observed=batch.observed & given.shown)
+        seen = self.seen(batch, given)
         encoded = self._encode(seen, given.prior.std, given.prior.corr)
         weights = self._weights(batch, seen)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
         prior, beta = NeighbourFactor(given.prior.weights), self.config.beta * warmth
         return bound(encoded, batch, weights, prior, given.noise, beta)
+
+    def seen(self, batch: Batch, given: "Ingredients") -> Batch:
+        """The batch as training lets the encoder see it: batches are shuffled, so the series before is any other."""
+        if given.shown is None:
+            return batch
+        shown = given.shown
+        if given.gaps is not None:
+            lacked = (batch.valid.unsqueeze(-1) & ~batch.observed).roll(1, dims=0)
+            shown = torch.where(given.gaps[:, None, None], ~lacked, shown)
+        return replace(batch, observed=batch.observed & shown)
 
     def _elbo(
         self,
@@ -459,11 +491,15 @@ class LatentModel(nn.Module):
         """See the data (row, feature) before training: counts need to know how large they typically are.
 
         What is visible weighs, in training, at most half as much as the share of cells that is observed, in columns
-        where any is: in sparse tables, to find it again is learned soon, and takes strength from the rest.
+        where any is: in sparse tables, to find it again is learned soon, and takes strength from the rest. And the
+        gaps of others leave hardly anything visible there, so they are hidden more seldom.
         """
         known = observed[:, observed.any(0)]
-        if self.config.visible_weight is None and known.numel():
-            self.visible_weight = min(VISIBLE_WEIGHT, float(known.double().mean()) / 2)
+        share = float(known.double().mean()) if known.numel() else 1.0
+        if self.config.visible_weight is None:
+            self.visible_weight = min(VISIBLE_WEIGHT, share / 2)
+        if self.config.hide_gaps is None:
+            self.hide_gaps = HIDE_GAPS * share
         for part, group, _ in parts_of(self.likelihood):
             if isinstance(part, Poisson):
                 seen = observed[:, group]
@@ -515,7 +551,8 @@ class LatentModel(nn.Module):
 
 
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
-CELLS_AT_ONCE = 2**18  # that the shared network hears of outside of training
+HIDE_GAPS = 0.5  # share of the series of which training hides what another lacks, where all cells are observed
+CELLS_AT_ONCE = 2**18  # that networks hear of outside of training
 NOTES = 8  # numbers that dense layers say about a cell to the network that all cells share
 KNOTS = 4
 
@@ -524,6 +561,18 @@ def near_knots(remoteness: Tensor) -> Tensor:
     """Weights of the knots 1/4, 1/2, 3/4 and 1, between which lines are drawn, from 0 at remoteness 0. (..., knot)"""
     knots = torch.arange(1, KNOTS + 1, device=remoteness.device)
     return (1 - (KNOTS * remoteness.unsqueeze(-1) - knots).abs()).clamp(min=0)
+
+
+def _of_each_cell(context: Tensor) -> Tensor:
+    """Its own surroundings. (..., context) → (..., feature, 5)"""
+    return context.unflatten(-1, (len(Surroundings._fields), -1)).mT
+
+
+def _in_parts(network: nn.Module, count: int, *inputs: Tensor) -> Tensor:
+    """What a network makes of inputs; outside of training so many at a time: a long and wide table has many cells."""
+    if torch.is_grad_enabled():
+        return network(*inputs)
+    return torch.cat([network(*some) for some in zip(*(each.split(count) for each in inputs), strict=True)])
 
 
 def _silence(layer: nn.Module, outputs: int | None = None) -> None:

@@ -133,6 +133,36 @@ def _turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
 
 
+class AcrossColumns(nn.Module):
+    """What the cells of a step say together, whichever of them are visible. (..., column, channel) → (..., output)
+
+    h_d = relu(V relu(U x_d + e_d))                                    x_d: what is known of a cell; e_d: of its column
+    Σ_d softmax_d(a_q · h_d / √width - `RESERVE` [d is hidden]) h_d    for each of the `LOOKS` q
+
+    A dense layer has to learn what to make of every gap; here the columns that are left share the weights of those
+    that are missing.
+    """
+
+    LOOKS = 8
+    RESERVE = 2.0  # hidden cells have something to say too, of their surroundings, but weigh less to begin with
+    SPREAD = 0.3  # of what is learned about columns and looks, in the beginning
+
+    def __init__(self, columns: int, channels: int, *, width: int):
+        super().__init__()
+        self.cell, self.within = nn.Linear(channels, width), nn.Linear(width, width)
+        self.column = nn.Parameter(self.SPREAD * torch.randn(columns, width))
+        self.look = nn.Parameter(self.SPREAD * torch.randn(self.LOOKS, width))
+
+    @property
+    def outputs(self) -> int:
+        return self.look.numel()
+
+    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
+        h = self.within((self.cell(x) + self.column).relu()).relu()
+        weight = h @ self.look.mT / self.look.shape[-1] ** 0.5 - self.RESERVE * ~visible.unsqueeze(-1)
+        return (weight.softmax(-2).mT @ h).flatten(-2)
+
+
 class ImagePreprocessor(nn.Module):
     """3×3 convolutions on each frame, down to one channel: (..., channels·height·width) → (..., height·width).
 
