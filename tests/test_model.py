@@ -15,9 +15,10 @@ from torch.distributions import StudentT as Student
 
 from gpvae import distributions, paper
 from gpvae.batches import Batch, Surroundings
+from gpvae.hiding import as_shown
 from gpvae.kernels import RBF, Cauchy, Matern, Periodic
 from gpvae.linalg import Chain, chain_kl
-from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig, Posterior
+from gpvae.model import PLAIN, Encoder, Ingredients, LatentModel, Loss, ModelConfig, Posterior
 from gpvae.networks import TimeConvolution
 
 SMALL = replace(
@@ -547,12 +548,13 @@ def put_together_by_hand(model: LatentModel, known: torch.Tensor, visible: torch
 
 
 def visible_by_hand(batch: Batch, given: Ingredients) -> torch.Tensor:
+    """Of whole series."""
     assert given.shown is not None
-    assert given.gaps is not None
+    assert given.lender is not None
     visible = batch.observed & given.shown
-    for i, lacks in enumerate(given.gaps.tolist()):
-        if lacks:
-            visible[i] = batch.observed[i] & batch.observed[i - 1]
+    for i, lender in enumerate(given.lender.tolist()):
+        if (batch.observed[i] & ~batch.observed[lender]).any():
+            visible[i] = batch.observed[i] & batch.observed[lender]
     return visible
 
 
@@ -586,29 +588,31 @@ def test_elbo_of_the_default_model_equals_one_by_hand(grid: bool) -> None:
     assert model.trust is not None
     with torch.no_grad():
         model.trust.copy_(torch.tensor([-1.0, 2.0]))
-        given = model.ingredients(batch.times, (4, 9), seeded())
+        given = model.ingredients(batch.times, (4, 9), seeded(2))
         loss, (nll, kl) = model.bound(batch, given, 0.5), bound_by_hand(model, batch, given)
-    assert given.gaps is not None
-    assert 0 < given.gaps.sum() < 4
+    assert given.lender is not None
+    assert 0 < (given.lender != torch.arange(4)).sum() < 4
     assert 0 < visible_by_hand(batch, given).sum() < batch.observed.sum()
     torch.testing.assert_close(loss.parts["nll"], nll)
     torch.testing.assert_close(loss.parts["kl"], kl)
     torch.testing.assert_close(loss.total, nll + 0.001 * 0.5 * kl)
 
 
-def test_loss_of_the_default_model_is_that_of_its_series() -> None:
-    """Padding behind a series is not scored, and a batch may hold series of no length."""
-    model, whole = model_of(LOOKING_AROUND), random_batch()
+@pytest.mark.parametrize("encoder", ["attention", "convolution"])
+def test_loss_of_the_default_model_is_that_of_its_series(encoder: Encoder) -> None:
+    """Padding behind a series is neither scored nor heard, and a batch may hold series of no length."""
+    model, whole = model_of(replace(LOOKING_AROUND, encoder=encoder)), random_batch()
     length = torch.tensor([9, 4, 0, 6])
     inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
     batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
-    given = model.ingredients(1.0, (4, 9), seeded())
-    shown = model.seen(batch, given).observed
+    given = model.ingredients(1.0, (4, 9), seeded(2))
+    assert given.shown is not None
+    shown = as_shown(batch, given.shown, given.lender).observed
     together, total = model.bound(batch, given, 1.0), torch.zeros(())
     for i, n in enumerate(length.tolist()):
         if n:
             alone = Batch(batch.values[i : i + 1, :n], batch.observed[i : i + 1, :n], 1.0, length[i : i + 1])
-            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=shown[i : i + 1, :n], gaps=None)
+            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=shown[i : i + 1, :n], lender=None)
             total = total + n * model.bound(alone, mine, 1.0).total
     torch.testing.assert_close(together.total, total / 19)
     together.total.backward()
@@ -618,7 +622,7 @@ def test_loss_of_the_default_model_is_that_of_its_series() -> None:
 @pytest.mark.parametrize("importance_samples", [1, 3])
 def test_default_model_does_not_see_what_training_hides_but_is_scored_by_it(importance_samples: int) -> None:
     model, batch = model_of(replace(LOOKING_AROUND, importance_samples=importance_samples)), random_batch()
-    given = model.ingredients(batch.times, (4, 9), seeded())
+    given = model.ingredients(batch.times, (4, 9), seeded(2))
     shown = visible_by_hand(batch, given)
     other = replace(batch, values=torch.where(batch.observed & ~shown, batch.values + 3.0, batch.values))
     for each in (batch, other):
@@ -692,37 +696,13 @@ def test_share_of_the_series_with_runs() -> None:
         assert float(single.float().mean()) == pytest.approx(1 - share, abs=0.08)
 
 
-def test_gaps_of_another_series_are_hidden() -> None:
-    """Instead of what would be; behind the other's end nothing is missing, and one series alone has its own gaps."""
-    model = model_of(replace(LOOKING_AROUND, hide_gaps=0.5))
-    whole, length = random_batch(), torch.tensor([9, 4, 0, 6])
-    inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1)
-    batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
-    gaps = torch.tensor([True, True, False, True])
-    given = model.ingredients(1.0, (4, 9), seeded())._replace(gaps=gaps)
-    assert given.shown is not None
-    seen = model.seen(batch, given)
-    assert torch.equal(seen.values, batch.values)
-    expected = torch.stack(
-        [
-            batch.observed[0] & (batch.observed[3] | ~inside[3]),
-            batch.observed[1] & batch.observed[0],
-            batch.observed[2] & given.shown[2],
-            batch.observed[3],
-        ]
-    )
-    assert torch.equal(seen.observed, expected)
-    one = replace(batch, values=batch.values[:1], observed=batch.observed[:1], lengths=length[:1])
-    assert torch.equal(model.seen(one, given._replace(shown=given.shown[:1], gaps=gaps[:1])).observed, one.observed)
-
-
 def test_share_of_the_series_with_gaps_of_others() -> None:
     for share in (0.25, 0.75):
-        gaps = model_of(replace(LOOKING_AROUND, hide_gaps=share)).ingredients(1.0, (2000, 2), seeded()).gaps
-        assert gaps is not None
-        assert float(gaps.float().mean()) == pytest.approx(share, abs=0.04)
-    assert model_of(replace(LOOKING_AROUND, hide_gaps=0.0)).ingredients(1.0, (4, 9), seeded()).gaps is None
-    assert model_of(replace(LOOKING_AROUND, hide=0.0, hide_gaps=1.0)).ingredients(1.0, (4, 9), seeded()).gaps is None
+        lender = model_of(replace(LOOKING_AROUND, hide_gaps=share)).ingredients(1.0, (2000, 2), seeded()).lender
+        assert lender is not None
+        assert float((lender != torch.arange(2000)).float().mean()) == pytest.approx(share, abs=0.04)
+    assert model_of(replace(LOOKING_AROUND, hide_gaps=0.0)).ingredients(1.0, (4, 9), seeded()).lender is None
+    assert model_of(replace(LOOKING_AROUND, hide=0.0, hide_gaps=1.0)).ingredients(1.0, (4, 9), seeded()).lender is None
 
 
 def test_nothing_is_hidden_where_no_share_is() -> None:
@@ -810,16 +790,27 @@ def test_cells_hear_of_their_own_surroundings_alone() -> None:
     assert (before != after)[..., [0, 2]].all()
 
 
+def sizes_heard_by(network: nn.Module | None) -> list[int]:
+    """How many inputs it gets at a time, call by call from now on."""
+    assert network is not None
+    sizes: list[int] = []
+    network.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    return sizes
+
+
 @torch.no_grad()
 def test_cells_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = model_of(LOOKING_AROUND), random_batch()
     posterior, context = model.encode(batch)
     z = posterior.sample_marginals(torch.randn(3, 4, 9, 3, generator=seeded()))
     whole = model.decode(z, context)
+    sizes = sizes_heard_by(model.cells)
     monkeypatch.setattr("gpvae.model.CELLS_AT_ONCE", 5)
     torch.testing.assert_close(model.decode(z, context), whole)
+    assert sizes == [5] * 43 + [1]  # of 3 samples of 4 series of 9 steps of 2 cells
     with torch.enable_grad():
         torch.testing.assert_close(model.decode(z, context), whole)
+    assert sizes[44:] == [216]
 
 
 @torch.no_grad()
@@ -832,13 +823,18 @@ def test_without_a_network_that_cells_share_there_are_dense_layers_and_lines() -
     assert model.cells is None
 
 
-@pytest.mark.parametrize(("given", "rows", "weight"), [(None, 2, 0.2), (None, 4, 0.3), (0.7, 2, 0.7), (None, 0, 0.3)])
-def test_what_is_visible_weighs_less_where_little_is_observed(given: float | None, rows: int, weight: float) -> None:
-    """A column without a single value does not count."""
-    model = model_of(replace(LOOKING_AROUND, visible_weight=given))
+@pytest.mark.parametrize(
+    ("given", "rows", "weight", "gaps"),
+    [(None, 2, 0.2, 0.2), (None, 4, 0.3, 0.4), (0.7, 2, 0.7, 0.7), (None, 0, 0.3, 0.5)],
+)
+def test_what_is_visible_weighs_less_where_little_is_observed(
+    given: float | None, rows: int, weight: float, gaps: float
+) -> None:
+    """And gaps of others are hidden more seldom. A column without a single value does not count."""
+    model = model_of(replace(LOOKING_AROUND, visible_weight=given, hide_gaps=given))
     model.meet(torch.zeros(5, 2), (torch.arange(5) < rows).view(-1, 1) & torch.tensor([True, False]))
     assert model.visible_weight == pytest.approx(weight)
-    assert model.hide_gaps == pytest.approx(rows / 10 if rows else 0.5)
+    assert model.hide_gaps == pytest.approx(gaps)
     batch = random_batch()
     seen = replace(batch, observed=batch.observed & (torch.arange(9) < 4).view(-1, 1))
     weights = model._weights(batch, seen)  # pyright: ignore[reportPrivateUsage]
@@ -871,10 +867,13 @@ def test_columns_that_are_missing_leave_their_weight_to_the_others() -> None:
 def test_columns_are_put_together_some_steps_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = model_of(LOOKING_AROUND), random_batch()
     whole = model.encode(batch).posterior
+    sizes = sizes_heard_by(model.across)
     monkeypatch.setattr("gpvae.model.CELLS_AT_ONCE", 5)
     torch.testing.assert_close(model.encode(batch).posterior.mean, whole.mean)
+    assert sizes == [2] * 18  # steps, of two cells each
     with torch.enable_grad():
         torch.testing.assert_close(model.encode(batch).posterior.mean, whole.mean)
+    assert sizes[18:] == [36]
 
 
 @pytest.mark.parametrize(
@@ -886,16 +885,36 @@ def test_columns_are_put_together_only_where_that_is_wanted_and_surroundings_are
     assert model.encode(random_batch()).posterior.mean.isfinite().all()
 
 
-@pytest.mark.parametrize("features", [1, 9, 40])
-def test_widest_is_no_less_than_what_any_layer_makes(features: int) -> None:
-    model, made = model_of(replace(LOOKING_AROUND, encoder_widths=(8,)), features), []
-    assert model.cells is not None
+@torch.no_grad()
+def test_columns_that_are_put_together_are_the_real_ones() -> None:
+    """Whatever else there is beside them, and wherever they stand."""
+    model, batch = model_of(LOOKING_AROUND, 5, KINDS, LEVELS), random_batch(features=5)
+    batch = replace(batch, values=batch.values.abs().round())
     assert model.across is not None
-    once = [(model.encoder, 1), (model.decoder, 1)]
-    for layers, at_once in [*once, (model.cells, features), (model.across, features)]:
+    heard: list[tuple[torch.Tensor, torch.Tensor]] = []
+    model.across.register_forward_hook(lambda _, inputs, __: heard.append(inputs))
+    model.encode(batch)
+    known, visible = heard[0]
+    columns = [1, 4, 3]
+    around = Surroundings.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
+    shown = batch.observed[..., columns]
+    assert torch.equal(visible.view(4, 9, 3), shown)
+    assert torch.equal(
+        known.view(4, 9, 3, 7), torch.stack([batch.values[..., columns] * shown, shown.float(), *around], dim=-1)
+    )
+
+
+@pytest.mark.parametrize("features", [1, 9, 40])
+@pytest.mark.parametrize("widths", [{}, {"cell_width": 0}, {"column_width": 128, "encoder_filters": 8}])
+def test_widest_is_no_less_than_what_any_layer_makes(features: int, widths: dict[str, int]) -> None:
+    model, made = model_of(replace(LOOKING_AROUND, encoder_widths=(8,), **widths), features), []
+    assert model.across is not None
+    networks = [(model.encoder, 1), (model.decoder, 1), (model.across, features)]
+    for layers, at_once in [*networks, *([(model.cells, features)] if model.cells else [])]:
         for layer in layers.modules():
             if isinstance(layer, nn.Linear):
                 layer.register_forward_hook(lambda *all, n=at_once: made.append(n * all[-1].shape[-1]))
+    model.across.register_forward_hook(lambda *all: made.append(all[-1].shape[-1]))
     encoded = model.encode(random_batch(features=features))
     model.decode(encoded.posterior.mean, encoded.context)
     assert model.widest >= max(*made, encoded.context.shape[-1])

@@ -40,6 +40,7 @@ from gpvae.distributions import (
     neighbours_for,
     parts_of,
 )
+from gpvae.hiding import as_shown, lenders, shown_by_chance
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
 from gpvae.networks import AcrossColumns, Attention, ImagePreprocessor, TimeConvolution, mlp, stack_channels
@@ -63,7 +64,7 @@ class ModelConfig:
     encoder_widths: tuple[int, ...] = (128,)  # of the dense layers behind a convolution
     decoder_widths: tuple[int, ...] = (256, 256)
     cell_width: int = 64  # of the network, one for all, that hears of each cell and of its own surroundings; 0: none
-    column_width: int = 48  # of what the encoder hears of each column, to put the visible ones together; 0: none
+    column_width: int = 48  # of what the encoder hears of each of those cells, to put columns together; 0: none
     image_shape: tuple[int, int, int] | None = None  # (channels, height, width) where each step is an image
     image_filters: int = 256
     likelihood: LikelihoodName = "student"
@@ -73,13 +74,12 @@ class ModelConfig:
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
     see_times: bool = True  # and how long ago the step before was
-    see_surroundings: bool = (
-        True  # encoder and decoder also see the nearest visible values of real columns; not of images
-    )
+    see_surroundings: bool = True  # encoder and decoder see the nearest visible values of real columns, not of images;
+    # without, there are no networks for cells and columns
     hide: float | tuple[float, float] = (0.0, 1.0)  # share of the observed values that training hides from the encoder
-    # but scores; two numbers: drawn between them for each series
+    # but scores; two numbers: drawn between them for each series; 0: nothing is hidden at all
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
-    hide_gaps: float | None = None  # and of which what another series lacks; None: half the share that is observed
+    hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -172,7 +172,7 @@ class Ingredients(NamedTuple):
     prior: PriorAt
     noise: Tensor  # (M, [K,] batch, time, latent) standard normal
     shown: Tensor | None  # (batch, time, feature) bool: what the encoder may see of what is observed; None: all
-    gaps: Tensor | None  # (batch,) bool: of which it may see, instead, all but what another series lacks; None: of none
+    lender: Tensor | None  # (batch,) of which it may see, instead, all but what that series lacks; None: of none
 
 
 class Encoded(NamedTuple):
@@ -279,7 +279,8 @@ class LatentModel(nn.Module):
         values = self.likelihood.seen(batch.values, batch.observed)
         x = self.preprocessor(stack_channels(values, batch.observed) if self.config.see_observed else values)
         x = torch.cat([x, context, *([_log_steps(batch)] if self.config.see_times else [])], dim=-1)
-        x = x if self.across is None else torch.cat([x, self._together(self.across, batch, context)], dim=-1)
+        x = x if self.across is None else torch.cat([x, self._together(batch, context)], dim=-1)
+        x = x * batch.valid.unsqueeze(-1)  # padding says nothing
         mean, raw_std, raw_corr = _at_least_single(self.encoder(x, batch.times, batch.valid)).chunk(3, dim=-1)
         heard = batch.valid if self.config.score_missing else batch.observed.any(-1)  # to a plain VAE zeros are values
         told = self.encoder.sees_any(heard).unsqueeze(-1)
@@ -290,13 +291,14 @@ class LatentModel(nn.Module):
             corr=torch.zeros_like(corr) if self.config.posterior == "diagonal" else corr,
         )
 
-    def _together(self, across: AcrossColumns, batch: Batch, context: Tensor) -> Tensor:
+    def _together(self, batch: Batch, context: Tensor) -> Tensor:
         """What the cells of each step say together, of their values and surroundings. (batch, time, output)"""
+        assert self.across is not None
         values, visible = batch.values[..., self.continuous], batch.observed[..., self.continuous]
         known = torch.stack([values * visible, visible.to(values.dtype)], dim=-1)
         known = torch.cat([known, _of_each_cell(context)], dim=-1)
         steps = max(1, CELLS_AT_ONCE // len(self.continuous))
-        return _in_parts(across, steps, known.flatten(0, 1), visible.flatten(0, 1)).unflatten(0, known.shape[:2])
+        return _in_parts(self.across, steps, known.flatten(0, 1), visible.flatten(0, 1)).unflatten(0, known.shape[:2])
 
     @property
     def widest(self) -> int:
@@ -307,7 +309,10 @@ class LatentModel(nn.Module):
         by_cell = max(NOTES + len(Surroundings._fields), config.cell_width) if self.cells else 0
         cells = len(self.locations) * max(by_cell, config.column_width if self.across else 0)
         outputs = max(self.likelihood.inputs + context, cast(nn.Linear, self.decoder[-1]).out_features, self.levels)
-        return max(image, cells, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths)
+        together = self.across.outputs if self.across else 0
+        return max(
+            image, cells, together, outputs, 3 * config.encoder_filters, *config.encoder_widths, *config.decoder_widths
+        )
 
     def decode(self, z: Tensor, context: Tensor) -> Tensor:
         """The likelihood's parameters for each value. (..., time, latent), (time, context) → (..., time, output)
@@ -377,56 +382,22 @@ class LatentModel(nn.Module):
         m, k = self.config.mc_samples, self.config.importance_samples
         draws = (m,) if k == 1 else (m, k)
         noise = torch.randn((*draws, *shape, self.latent_dim), generator=generator, device=generator.device)
-        shown = self._shown(shape, generator) if self.config.hidden_shares[1] else None
-        gaps = None
-        if shown is not None and self.hide_gaps:
-            gaps = torch.rand(shape[:1], generator=generator, device=generator.device) < self.hide_gaps
-        return Ingredients(self.prior.at(times, steps=shape[1]) if prior is None else prior, noise, shown, gaps)
-
-    def _shown(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
-        """What the encoder may see: all but single values, or all but one run of steps in each of some columns.
-
-        The runs begin and end anywhere, also before the series and behind it: more than a quarter hide its first
-        steps, as many its last, and a few all of it. In half of those series they are the same for all those columns,
-        of which there are few in one series and many in another: a model that never saw an outage of one column, all
-        others visible, would make little of the others.
-        (batch, time, feature)
-        """
-        batch, time = shape
-
-        def uniform(*size: int) -> Tensor:
-            return torch.rand(size, generator=generator, device=generator.device)
-
-        lowest, highest = self.config.hidden_shares
-        share = lowest if lowest == highest else lowest + (highest - lowest) * uniform(batch, 1, 1)
-        single = uniform(batch, time, self.features) < share
-        if not self.config.hide_runs:
-            return ~single
-        step = torch.arange(time, device=generator.device).view(1, -1, 1)
-        ends = time * (1.5 * uniform(2, batch, 1, self.features) - 0.25)
-        ends = torch.where(uniform(batch, 1, 1) < 0.5, ends, ends[..., :1])
-        columns = uniform(batch, 1, self.features) < uniform(batch, 1, 1)
-        runs = columns & (step >= ends.amin(0)) & (step < ends.amax(0))
-        return ~torch.where(uniform(batch, 1, 1) < self.config.hide_runs, runs, single)
+        shown = lender = None
+        if self.config.hidden_shares[1]:
+            shares, runs = self.config.hidden_shares, self.config.hide_runs
+            shown = shown_by_chance(shape, shares, runs, generator, self.features)
+            lender = lenders(shape[0], self.hide_gaps, generator) if self.hide_gaps else None
+        known = self.prior.at(times, steps=shape[1]) if prior is None else prior
+        return Ingredients(known, noise, shown, lender)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
-        seen = self.seen(batch, given)
+        seen = batch if given.shown is None else as_shown(batch, given.shown, given.lender)
         encoded = self._encode(seen, given.prior.std, given.prior.corr)
         weights = self._weights(batch, seen)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
         prior, beta = NeighbourFactor(given.prior.weights), self.config.beta * warmth
         return bound(encoded, batch, weights, prior, given.noise, beta)
-
-    def seen(self, batch: Batch, given: "Ingredients") -> Batch:
-        """The batch as training lets the encoder see it: batches are shuffled, so the series before is any other."""
-        if given.shown is None:
-            return batch
-        shown = given.shown
-        if given.gaps is not None:
-            lacked = (batch.valid.unsqueeze(-1) & ~batch.observed).roll(1, dims=0)
-            shown = torch.where(given.gaps[:, None, None], ~lacked, shown)
-        return replace(batch, observed=batch.observed & shown)
 
     def _elbo(
         self,
@@ -551,7 +522,7 @@ class LatentModel(nn.Module):
 
 
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
-HIDE_GAPS = 0.5  # share of the series of which training hides what another lacks, where all cells are observed
+HIDE_GAPS = 0.5  # share of the series of which training hides what another lacks, where nearly all is observed
 CELLS_AT_ONCE = 2**18  # that networks hear of outside of training
 NOTES = 8  # numbers that dense layers say about a cell to the network that all cells share
 KNOTS = 4

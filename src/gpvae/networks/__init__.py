@@ -139,12 +139,12 @@ class AcrossColumns(nn.Module):
     h_d = relu(V relu(U x_d + e_d))                                    x_d: what is known of a cell; e_d: of its column
     Σ_d softmax_d(a_q · h_d / √width - `RESERVE` [d is hidden]) h_d    for each of the `LOOKS` q
 
-    A dense layer has to learn what to make of every gap; here the columns that are left share the weights of those
-    that are missing.
+    A dense layer has to learn what to make of every gap; here the weights of hidden cells go to the visible ones, as
+    far as they say less.
     """
 
     LOOKS = 8
-    RESERVE = 2.0  # hidden cells have something to say too, of their surroundings, but weigh less to begin with
+    RESERVE = 2.0  # hidden cells have something to say too, of their surroundings, but begin with e⁻² of the weight
     SPREAD = 0.3  # of what is learned about columns and looks, in the beginning
 
     def __init__(self, columns: int, channels: int, *, width: int):

@@ -1,0 +1,56 @@
+"""What training hides from the encoder, and scores: single values, runs of them, and what other series lack."""
+
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor
+
+from gpvae.batches import Batch
+
+
+def shown_by_chance(
+    shape: tuple[int, ...], shares: tuple[float, float], runs: float, generator: Generator, columns: int
+) -> Tensor:
+    """What the encoder may see: all but single values, or all but one run of steps in each of some columns.
+
+    Of single values it hides a share between the two, another in each series; runs in the share `runs` of the series.
+    They begin and end anywhere, also before the series and behind it: more than a quarter hide its first steps, as
+    many its last, and a few all of it. In half of those series they are the same for all those columns, of which there
+    are few in one series and many in another: a model that never saw an outage of one column, all others visible,
+    would make little of the others.
+    (batch, time, feature)
+    """
+    batch, time = shape
+
+    def uniform(*size: int) -> Tensor:
+        return torch.rand(size, generator=generator, device=generator.device)
+
+    lowest, highest = shares
+    share = lowest if lowest == highest else lowest + (highest - lowest) * uniform(batch, 1, 1)
+    single = uniform(batch, time, columns) < share
+    if not runs:
+        return ~single
+    step = torch.arange(time, device=generator.device).view(1, -1, 1)
+    ends = time * (1.5 * uniform(2, batch, 1, columns) - 0.25)
+    ends = torch.where(uniform(batch, 1, 1) < 0.5, ends, ends[..., :1])
+    some = uniform(batch, 1, columns) < uniform(batch, 1, 1)
+    run = some & (step >= ends.amin(0)) & (step < ends.amax(0))
+    return ~torch.where(uniform(batch, 1, 1) < runs, run, single)
+
+
+def lenders(batch: int, share: float, generator: Generator) -> Tensor:
+    """Of each series, which one of the batch lends it its gaps: for a share of them any, for the others itself."""
+    lends, anyone = torch.rand((2, batch), generator=generator, device=generator.device)
+    return torch.where(lends < share, (batch * anyone).long(), torch.arange(batch, device=generator.device))
+
+
+def as_shown(batch: Batch, shown: Tensor, lender: Tensor | None) -> Batch:
+    """The batch as training lets the encoder see it: as `shown`, or without what the lender lacks, if that hides any.
+
+    Behind the end of the lender nothing is lacking.
+    """
+    if lender is not None:
+        lacked = (batch.valid.unsqueeze(-1) & ~batch.observed)[lender]
+        teaches = (batch.observed & lacked).flatten(1).any(-1)
+        shown = torch.where(teaches[:, None, None], ~lacked, shown)
+    return replace(batch, observed=batch.observed & shown)
