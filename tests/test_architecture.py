@@ -19,6 +19,7 @@ ORDER = [
     "files",
     "datasets",
     "batches",
+    "hiding",
     "schema",
     "linalg",
     "kernels",
