@@ -248,6 +248,21 @@ class TestTrust:
         assert {1.0: abs(outer - 0.2) < 0.05, 0.4: outer > 0.4, 3.0: outer < 0.05}[spread]
         assert {1.0: "evenly", 0.4: "too sure", 3.0: "too cautious"}[spread] in found["pit"]["sentence"]
 
+    def test_cells_that_set_the_intervals_do_not_vouch_for_them(self) -> None:
+        panel, truth = gappy(series=20, steps=60)
+        found = judge(Evidence(filled(panel, truth), truth, ~panel.observed, caveat="They were used."), "by hand")
+        assert found["coverage"]["verdict"] == "calibrated"
+        assert "at their word" not in found["coverage"]["sentence"]
+        assert "cells that it had kept aside" in found["coverage"]["sentence"]
+        assert "of others expect a little less" in found["coverage"]["sentence"]
+
+    def test_draws_that_lean_are_not_called_even(self) -> None:
+        panel, truth = gappy(series=60, steps=60)
+        found = judge(Evidence(filled(panel, truth - 0.06), truth, ~panel.observed), "by hand")
+        assert found["pit"]["sentence"] == (
+            "The truth falls about evenly among the draws. On the whole draws are a little too low."
+        )
+
     def test_shares_by_column_and_distance_are_those_of_their_cells(self) -> None:
         panel, truth = gappy(series=6, steps=50, missing=0.5)
         imputation, cells = filled(panel, truth), ~panel.observed

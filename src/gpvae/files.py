@@ -52,7 +52,8 @@ def require_writable(path: Path, *, force: bool) -> None:
     if not path.name:
         raise DataError(f"cannot write {path}: that is a place, not a name")
     if path.exists() and not force:
-        raise DataError(f"{path} exists already and is kept; choose another name, or --force (overwrite=True)")
+        replaced = "allow it to be replaced (--force; in Python overwrite=True)"
+        raise DataError(f"{path} exists already and is kept; choose another name, or {replaced}")
     if not path.parent.is_dir():
         raise DataError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):

@@ -118,8 +118,8 @@ def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
     if len(inside) < CELLS_AT_LEAST:
         held = "1 held-out cell is" if len(inside) == 1 else f"{len(inside)} held-out cells are"
         return judged | {"none": f"Only {held} of columns of numbers: too few to tell whether the intervals hold."}
-    kept = "cells that it had kept aside" if evidence.caveat else "held-out cells"
-    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | _verdict(inside, block, kept)
+    verdict = _verdict(inside, block, untouched=not evidence.caveat)
+    judged["coverage"] = {"share": float(inside.mean()), "cells": len(inside)} | verdict
     judged["calibration"] = _calibration(own, evidence.truth, numbers, block)
     judged["by_column"] = _by_column(inside, numbers, own.panel.columns, block)
     judged["by_distance"] = _by_distance(inside, numbers, own.panel, block)
@@ -207,9 +207,9 @@ def _at(own: Imputation, cells: Bools, *q: float) -> Floats:
     return own.draws.at(chosen).quantiles(q)
 
 
-def _verdict(inside: Bools, block: NDArray[np.int64], cells: str) -> dict[str, str]:
+def _verdict(inside: Bools, block: NDArray[np.int64], *, untouched: bool) -> dict[str, str]:
     found = _share(inside, block)
-    share = found["share"]
+    share, cells = found["share"], "held-out cells" if untouched else "cells that it had kept aside"
     told = f"Of {len(inside):,} {cells}, {percent(share, 1)} lie in their 90 % interval"
     if _is_low(share, found["high"]):
         widely = "much too narrow: do not rely on them" if share < 0.8 else "somewhat too narrow: allow for more"
@@ -219,7 +219,9 @@ def _verdict(inside: Bools, block: NDArray[np.int64], cells: str) -> dict[str, s
     if found["low"] < 0.8:
         sentence = f"{told}: these are too few, or too alike, to tell whether intervals hold what they promise."
         return {"verdict": "unclear", "sentence": sentence}
-    return {"verdict": "calibrated", "sentence": f"{told}: the intervals can be taken at their word."}
+    word = "the intervals can be taken at their word."
+    less = "as many as should. They were used to set the intervals: of others expect a little less."
+    return {"verdict": "calibrated", "sentence": f"{told}: {word if untouched else less}"}
 
 
 def _calibration(own: Imputation, truth: Floats, cells: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
@@ -311,7 +313,10 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
     n = len(pit)
     outer, chance = (counts[0] + counts[-1]) / n, max(0.02, Z * np.sqrt(0.16 / n))
     centre, lean = pit.mean(), max(0.015, Z * np.sqrt(1 / 12 / n))
-    sentence = "The truth falls evenly among the draws, as it should."
+    leans = abs(centre - 0.5) > lean
+    sentence = (
+        f"The truth falls {'about evenly among the draws.' if leans else 'evenly among the draws, as it should.'}"
+    )
     most = int(np.argmax(np.abs(counts - n / 10)))
     if abs(counts[most] / n - 0.1) > max(0.02, 2.8 * np.sqrt(0.09 / n)):  # 2.8: the largest of ten
         sentence = (
@@ -323,7 +328,7 @@ def _shape(pit: Floats, counts: NDArray[np.int64]) -> str:
         sentence = f"The truth lies in the outermost tenths of the draws too often ({found}): the model is too sure."
     elif outer < 0.2 - chance:
         sentence = f"The truth seldom lies in the outermost tenths of the draws ({found}): the model is too cautious."
-    if abs(centre - 0.5) > lean:
+    if leans:
         sentence += f" On the whole draws are a little too {'low' if centre > 0.5 else 'high'}."
     return sentence
 

@@ -16,7 +16,7 @@ const latentNote = () => {
     scales.length && Math.max(...scales) > 0
       ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
       : "";
-  return `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; where little is observed, bands are wide.${unit}${thin}${few}`;
+  return `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; bands, where they are wide enough to be seen, hold 90 % of what the encoder thinks possible.${unit}${thin}${few}`;
 };
 const chooseLatent = async (number) => {
   view.latent = view.series && number < latent.kept ? await unpacked(`latent-${number}`) : null;
