@@ -139,8 +139,7 @@ class AcrossColumns(nn.Module):
     h_d = relu(V relu(U x_d + e_d))                                    x_d: what is known of a cell; e_d: of its column
     Σ_d softmax_d(a_q · h_d / √width - `RESERVE` [d is hidden]) h_d    for each of the `LOOKS` q
 
-    A dense layer has to learn what to make of every gap; here the weights of hidden cells go to the visible ones, as
-    far as they say less.
+    A dense layer has to learn what to make of every gap; here hidden cells weigh less, and the visible ones more.
     """
 
     LOOKS = 8
