@@ -103,6 +103,19 @@ def test_recorded_steps_equal_those_taken_one_by_one(
         assert replayed == pytest.approx(launched, rel=1e-3)
 
 
+def test_recorded_steps_hear_that_series_are_to_be_mixed(waves: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the tenth epoch on, when steps have long been recorded."""
+    monkeypatch.setattr(GPVAE, "_score", lambda *_: 1.0)
+    histories = []
+    for warm_ups, mix in ((RecordedUpdate.WARM_UPS, 0.75), (10**9, 0.75), (10**9, 0.0)):
+        monkeypatch.setattr(RecordedUpdate, "WARM_UPS", warm_ups)
+        histories.append(GPVAE(small(mix=mix), epochs=20, batch_size=4, device="cuda").fit(waves).history_)
+    replayed, launched, unmixed = histories
+    for i, (one, other, plain) in enumerate(zip(replayed, launched, unmixed, strict=True)):
+        assert one == pytest.approx(other, rel=1e-3)
+        assert (one["nll"] == pytest.approx(plain["nll"], rel=1e-3)) == (i < 9)
+
+
 BRIEF: dict[str, Any] = {"epochs": 8, "batch_size": 4, "device": "cuda"}
 OTHERS: dict[str, Callable[[], Trained]] = {
     "gp": lambda: GP(window=16, **BRIEF),

@@ -1,6 +1,7 @@
 """What GPVAE adds to the contract of imputers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -536,6 +537,24 @@ def test_half_of_what_is_held_out_lies_in_gaps_like_those_of_the_data() -> None:
 @pytest.mark.parametrize(("series", "size"), [(10, 16), (1500, 30), (5000, 64)])
 def test_batches_grow_with_the_data(series: int, size: int) -> None:
     assert trained._batch_size(series) == size
+
+
+def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
+    tiny: GPVAE, waves: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the warm-up of 5 epochs and 3 more, of 20; then training is shorter, by a quarter here."""
+    never = GPVAE(tiny.model, epochs=20, device="cpu").fit(waves)
+    monkeypatch.setattr(GPVAE, "_score", lambda *_: 1.0)
+    found = {mix: GPVAE(replace(tiny.model, mix=mix), epochs=20, device="cpu").fit(waves) for mix in (0.0, 0.75)}
+    assert [float(found[mix].model_.mixing) for mix in found] == [0.0, 0.75]
+    assert [len(found[mix].history_) for mix in found] == [15, 15]
+    losses = {mix: [epoch["nll"] for epoch in found[mix].history_] for mix in found}
+    assert losses[0.0][:9] == losses[0.75][:9]
+    assert not set(losses[0.0][9:]) & set(losses[0.75][9:])
+    assert len(never.history_) == 20
+    assert float(never.model_.mixing) == 0
+    unscaled = GPVAE(tiny.model, epochs=20, standardise=False, device="cpu").fit(waves)
+    assert float(unscaled.model_.mixing) == 0
 
 
 @pytest.mark.parametrize("anneal", [True, False])

@@ -13,13 +13,13 @@ from torch import Generator, nn
 from torch.distributions import Bernoulli, MultivariateNormal, Normal, kl_divergence
 from torch.distributions import StudentT as Student
 
-from gpvae import distributions, paper
+from gpvae import distributions, paper, practice
 from gpvae.batches import Batch, Surroundings
-from gpvae.hiding import as_shown
 from gpvae.kernels import RBF, Cauchy, Matern, Periodic
 from gpvae.linalg import Chain, chain_kl
 from gpvae.model import PLAIN, Encoder, Ingredients, LatentModel, Loss, ModelConfig, Posterior
 from gpvae.networks import TimeConvolution
+from gpvae.practice import as_shown, lacking
 
 SMALL = replace(
     PLAIN,
@@ -607,16 +607,65 @@ def test_loss_of_the_default_model_is_that_of_its_series(encoder: Encoder) -> No
     batch = Batch(whole.values * inside, whole.observed & inside, 1.0, length)
     given = model.ingredients(1.0, (4, 9), seeded(2))
     assert given.shown is not None
-    shown = as_shown(batch, given.shown, given.lender).observed
+    assert given.lender is not None
+    shown = as_shown(batch, given.shown, lacking(batch, given.lender)).observed
     together, total = model.bound(batch, given, 1.0), torch.zeros(())
     for i, n in enumerate(length.tolist()):
         if n:
             alone = Batch(batch.values[i : i + 1, :n], batch.observed[i : i + 1, :n], 1.0, length[i : i + 1])
-            mine = given._replace(noise=given.noise[:, i : i + 1, :n], shown=shown[i : i + 1, :n], lender=None)
+            mine = Ingredients(given.prior, given.noise[:, i : i + 1, :n], shown[i : i + 1, :n], None, None)
             total = total + n * model.bound(alone, mine, 1.0).total
     torch.testing.assert_close(together.total, total / 19)
     together.total.backward()
     assert all(value.grad is None or value.grad.isfinite().all() for value in model.parameters())
+
+
+def test_series_are_mixed_once_training_says_so() -> None:
+    model, batch = model_of(LOOKING_AROUND), replace(random_batch(), observed=torch.ones(4, 9, 2, dtype=torch.bool))
+    given = model.ingredients(batch.times, (4, 9), seeded(2))
+    assert given.mixture is not None
+    assert not given.mixture.angle.any()
+    model.begin_to_mix()
+    later = model.ingredients(batch.times, (4, 9), seeded(2))
+    assert later.mixture is not None
+    assert 0 < (later.mixture.angle > 0).sum() < 4
+    made = practice.mixed(batch, later.mixture)
+    loss, before = model.bound(batch, later, 1.0).total, model.bound(batch, given, 1.0).total
+    assert torch.equal(loss, model.bound(made, later._replace(mixture=None), 1.0).total)
+    assert not torch.equal(loss, before)
+    assert torch.equal(before, model.bound(batch, given._replace(mixture=None), 1.0).total)
+
+
+def test_mixtures_lend_no_gaps_of_their_own() -> None:
+    """Complete series of two lengths: none lacks anything, though a mixture ends with the shorter one."""
+    model, length = model_of(LOOKING_AROUND), torch.tensor([9, 5, 9, 5])
+    inside = (torch.arange(9) < length.unsqueeze(-1)).unsqueeze(-1).expand(4, 9, 2)
+    batch = Batch(random_batch().values * inside, inside, 1.0, length)
+    mixture = practice.Mixture(torch.tensor([1, 0, 3, 2]), torch.tensor([0.0, 0.0, 0.7, 0.0]))
+    assert practice.mixed(batch, mixture).observed.any(-1).sum(-1).tolist() == [9, 5, 5, 5]
+    alone = model.ingredients(1.0, (4, 9), seeded(2))._replace(mixture=mixture, lender=None)
+    lent = alone._replace(lender=torch.tensor([2, 0, 0, 2]))
+    assert torch.equal(model.bound(batch, lent, 1.0).total, model.bound(batch, alone, 1.0).total)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds", "series", "times"),
+    [
+        ({"mix": 0.0}, (), 4, 1.0),
+        ({}, ("real", "count"), 4, 1.0),
+        ({"likelihood": "bernoulli"}, (), 4, 1.0),
+        ({"image_shape": (1, 1, 2)}, (), 4, 1.0),
+        ({}, (), 1, 1.0),
+        ({}, (), 4, torch.arange(9.0).expand(4, 9).double() ** 1.1),
+    ],
+)
+def test_what_cannot_be_mixed(
+    changes: dict[str, Any], kinds: tuple[str, ...], series: int, times: torch.Tensor | float
+) -> None:
+    model = LatentModel(replace(LOOKING_AROUND, **changes), 2, kinds, [0, 0])
+    model.begin_to_mix()
+    assert model.ingredients(times, (series, 9), seeded()).mixture is None
+    assert "mixing" not in model.state_dict()  # a saved model knows nothing of it
 
 
 @pytest.mark.parametrize("importance_samples", [1, 3])
@@ -967,26 +1016,33 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(mc_samples=0), "mc_samples must be at least 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1"),
         (lambda: ModelConfig(posterior="square"), "no 'square' posterior"),  # type: ignore[arg-type]
-        (lambda: ModelConfig(hide=1.5), "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1"),
+        (
+            lambda: ModelConfig(hide=1.5),
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
+        ),
         (
             lambda: ModelConfig(hide=(0.5, 0.2)),
-            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
         ),
         (lambda: ModelConfig(hide=(0.1, 0.2, 0.3)), "hide is a share, or the two that it lies between"),  # type: ignore[arg-type]
         (lambda: ModelConfig(encoder_filters=20), "encoder_filters must be a multiple of 8 for attention, not 20"),
         (
             lambda: ModelConfig(hide_runs=-0.1),
-            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
+        ),
+        (
+            lambda: ModelConfig(mix=1.1),
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
         ),
         (
             lambda: ModelConfig(hide_gaps=1.1),
-            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
         ),
         (lambda: ModelConfig(cell_width=-1), "cell_width must not be negative, as -1 is"),
         (lambda: ModelConfig(column_width=-1), "column_width must not be negative, as -1 is"),
         (
             lambda: ModelConfig(visible_weight=1.1),
-            "hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1",
+            "hide, hide_runs, hide_gaps, mix and visible_weight are shares, between 0 and 1",
         ),
         (lambda: ModelConfig(encoder="square"), "no 'square' encoder"),  # type: ignore[arg-type]
         (lambda: ModelConfig(noise=0.5), "noise is the deviation of a Gaussian"),

@@ -343,8 +343,11 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        assert "chose the best epoch and, where it is learned, set the level of the noise" in found["trust"]["caveat"]
+        ended = "they told when training should come to its end and set the level of the noise, where it is learned"
+        assert ended in found["trust"]["caveat"]
         assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
+        best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()
+        assert "chose the best epoch and set the level of the noise, where" in best.summary["trust"]["caveat"]
         assert [each["name"] for each in found["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
         other = tiny.impute(waves[:4]).report().summary["trust"]
         tiny.save(tmp_path / "model")
@@ -584,12 +587,12 @@ class TestLatents:
         assert sorted(found["order"]) == [0, 1, 2]
 
 
-def test_training_says_which_epoch_was_best(tiny: GPVAE, waves: Any) -> None:
+def test_training_says_how_it_went(tiny: GPVAE, waves: Any) -> None:
     imputation = tiny.fit(waves).impute(waves)
     found = summary(imputation)["training"]
     assert found["epochs"] == 6
-    best = int(np.argmin([score if score is not None else np.inf for score in found["parts"]["validation"]])) + 1
-    assert f"The negative log density of held-out cells was lowest in epoch {best} of 6" in found["sentence"]
+    last = found["parts"]["validation"][-1]
+    assert f"The negative log density of held-out cells is {last:.3f} after the last of 6" in found["sentence"]
     facts = dict(summary(imputation)["model"]["facts"])
     assert {"latent series", "time to fit", "time to fill", "parameters"} <= {*facts}
 
@@ -604,9 +607,12 @@ def test_training_says_which_epoch_was_best(tiny: GPVAE, waves: Any) -> None:
     ],
 )
 def test_whether_training_was_done(scores: list[float | None], words: str) -> None:
-    told = _how_it_went({"validation": scores}, "error")
+    told = _how_it_went({"validation": scores}, "error", keeps_last=False)
     assert told.startswith("The error of held-out cells was lowest in epoch")
     assert words in told
+    told = _how_it_went({"validation": scores}, "error", keeps_last=True)
+    assert told.startswith(f"The error of held-out cells is {scores[-1]:.3f} after the last of {len(scores)} epochs")
+    assert words.replace("later ones did not improve on it", "it was lowest in epoch 2 (-1.000)") in told
 
 
 class TestPlots:

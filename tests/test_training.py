@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Generator, Tensor, nn
 
 from gpvae.muon import Muon
@@ -64,14 +65,26 @@ def run(
     patience: int | None = None,
     warm_up: int = 0,
     anneal: bool = False,
+    keeps_last: bool = False,
     groups: list[dict[str, Any]] | None = None,
     validate: Callable[[], float] | None = None,
     checkpoint: Checkpoint | None = None,
+    when_settled: Callable[[], None] | None = None,
 ) -> Progression:
-    config = TrainingConfig(epochs=epochs, learning_rate=0.05, anneal=anneal, patience=patience, warm_up=warm_up)
+    config = TrainingConfig(
+        epochs=epochs, learning_rate=0.05, anneal=anneal, patience=patience, warm_up=warm_up, keeps_last=keeps_last
+    )
     fabric = fabric_for("cpu", "32-true")
     return train(
-        model, model.loss, source, config, fabric=fabric, validate=validate, checkpoint=checkpoint, groups=groups
+        model,
+        model.loss,
+        source,
+        config,
+        fabric=fabric,
+        validate=validate,
+        checkpoint=checkpoint,
+        when_settled=when_settled,
+        groups=groups,
     )
 
 
@@ -228,6 +241,88 @@ def test_warmth_rises_to_one_and_patience_waits_for_it() -> None:
     assert progression.best_epoch == 0
 
 
+def scores(*given: float) -> Callable[[], float]:
+    left = iter(given)
+    return lambda: next(left)
+
+
+@pytest.mark.parametrize(("keeps_last", "kept"), [(True, 3), (False, 1)])
+def test_the_last_weights_are_kept_or_the_best(keeps_last: bool, kept: int, tmp_path: Path) -> None:
+    model, given, weights = Toy(), scores(3, 1, 2, 2), list[Tensor]()
+    checkpoint = Checkpoint(tmp_path / "run.safetensors", "toy")
+
+    def judge() -> float:
+        weights.append(model.layer.weight.detach().clone())
+        return given()
+
+    run(model, keeps_last=keeps_last, validate=judge, checkpoint=checkpoint)
+    assert [torch.equal(model.layer.weight, each) for each in weights] == [i == kept for i in range(4)]
+    with safe_open(checkpoint.path, framework="pt") as file:
+        assert any(name.startswith("best.") for name in file.keys()) != keeps_last  # noqa: SIM118
+
+
+def settling(given: list[float], *, planned: int = 20, **settings: Any) -> tuple[list[int], int]:
+    """Epochs before which training is said to have settled, and how many there were."""
+    heard, done = list[int](), list[int]()
+
+    def source(epoch: int) -> Iterator[Tensor]:
+        done.append(epoch)
+        return batches(epoch)
+
+    settings = {"anneal": True, "keeps_last": True, **settings}
+    validate, say = scores(*given, *[given[-1]] * planned), lambda: heard.append(len(done))
+    run(Toy(), source, epochs=planned, validate=validate, when_settled=say, **settings)
+    return heard, len(done)
+
+
+def test_training_settles_when_scores_are_no_better_for_long() -> None:
+    """For 15 % of the epochs, here three; then for good, though better ones may follow, and it ends sooner."""
+    falling = [20.0 - i for i in range(20)]
+    assert settling(falling) == ([], 20)
+    assert settling([*falling[:4], 17.0]) == (list(range(7, 12)), 12)  # 7 / 0.6
+    assert settling([*falling[:4], 17.0, 17.0, *falling[6:]]) == ([], 20)
+    assert settling([*falling[:4], 17.0, 17.0, 17.0, *falling[7:]]) == (list(range(7, 12)), 12)
+    assert settling([5.0], warm_up=5) == (list(range(9, 15)), 15)  # what comes before the end of the warm-up is nothing
+    assert settling([*falling[:8], 13.0]) == (list(range(11, 19)), 19)
+    assert settling([*falling[:9], 13.0]) == ([], 20)  # by then the learning rate falls
+    assert settling([*falling[:4], 17.0], keeps_last=False) == ([], 20)
+
+
+def test_settled_run_falls_along_the_same_curve_and_is_judged_at_its_end() -> None:
+    """As one that was planned to be so long."""
+    config, short = TrainingConfig(200, anneal=True, keeps_last=True), TrainingConfig(150, anneal=True)
+    for epoch in range(90, 150):
+        settled, planned = Progression(epoch=epoch, settled=90), Progression(epoch=epoch)
+        assert settled.pace(config) == pytest.approx(planned.pace(short))
+    assert Progression(settled=90).end(config) == 150
+    assert Progression(settled=90, epoch=149).is_judged(config)
+
+
+def test_resumed_run_has_settled_if_it_had_before(tmp_path: Path) -> None:
+    checkpoint, heard = Checkpoint(tmp_path / "run.safetensors", "toy"), list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            Toy(),
+            interrupted_after(9 * STEPS + 1),
+            validate=scores(5.0, 4.0, 3.0, 2.0, *[2.0] * 20),
+            checkpoint=checkpoint,
+            anneal=True,
+            keeps_last=True,
+            epochs=20,
+        )
+    better = scores(*[1.0 - i for i in range(20)])
+    found = run(
+        Toy(),
+        validate=better,
+        checkpoint=checkpoint,
+        when_settled=lambda: heard.append(1),
+        anneal=True,
+        keeps_last=True,
+        epochs=20,
+    )
+    assert (found.settled, found.epoch, len(heard)) == (7, 12, 3)
+
+
 def test_without_validation_the_last_epoch_is_kept() -> None:
     short, long = Toy(), Toy()
     run(short, epochs=2)
@@ -379,11 +474,12 @@ def test_asking_for_a_gpu_that_is_not_there() -> None:
 @pytest.mark.parametrize("epochs", [1, 40, 100, 101, 400, 1000])
 def test_a_run_is_judged_at_its_end_and_not_too_often(epochs: int) -> None:
     config = TrainingConfig(epochs=epochs)
-    judged = [epoch for epoch in range(epochs) if config.is_judged(epoch)]
+    judged = [epoch for epoch in range(epochs) if Progression(epoch=epoch).is_judged(config)]
     assert judged[-1] == epochs - 1
     assert len({later - earlier for earlier, later in pairwise(judged)}) <= 1
     assert min(epochs, 50) <= len(judged) <= 100
-    assert all(TrainingConfig(epochs=epochs, patience=9).is_judged(epoch) for epoch in range(epochs))
+    patient = TrainingConfig(epochs=epochs, patience=9)
+    assert all(Progression(epoch=epoch).is_judged(patient) for epoch in range(epochs))
 
 
 def test_only_epochs_that_are_judged_can_be_the_best() -> None:

@@ -11,7 +11,8 @@ loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the s
 Training hides some observed values from the encoder, and scores them: it learns to fill gaps, not to copy. What then
 counts is p(hidden | visible), for which q(z | visible) is the prior that is wanted, not the GP; hence a β far below 1,
 and little weight on what is visible. What is hidden are single values, runs, and what other series lack: gaps like
-those to be filled. The paper's bound is that with β near 1, nothing hidden and no c_t.
+those to be filled. Where that has taught all it can, training goes on with mixtures of series. The paper's bound is
+that with β near 1, nothing hidden or mixed, and no c_t.
 """
 
 import math
@@ -40,10 +41,10 @@ from gpvae.distributions import (
     neighbours_for,
     parts_of,
 )
-from gpvae.hiding import as_shown, lenders, shown_by_chance
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import Chain, NeighbourFactor, chain_kl
 from gpvae.networks import AcrossColumns, Attention, ImagePreprocessor, TimeConvolution, mlp, stack_channels
+from gpvae.practice import Mixture, as_shown, lacking, lenders, mixed, mixtures, shown_by_chance
 
 Posterior = Literal["chain", "diagonal"]
 Encoder = Literal["attention", "convolution"]
@@ -80,6 +81,8 @@ class ModelConfig:
     # but scores; two numbers: drawn between them for each series; 0: nothing is hidden at all
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
+    mix: float = 0.75  # share of those with others, that training mixes once held-out values are predicted no better:
+    # where all columns are real or positive, standardised, and steps even
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -101,9 +104,10 @@ class ModelConfig:
         if not isinstance(self.hide, float | int) and len(self.hide) != 2:
             raise ValueError(f"hide is a share, or the two that it lies between, not {self.hide}")
         lowest, highest = self.hidden_shares
-        shares = (lowest, highest, self.hide_runs, self.hide_gaps or 0.0, self.visible_weight or 0.0)
+        shares = (lowest, highest, self.hide_runs, self.hide_gaps or 0.0, self.mix, self.visible_weight or 0.0)
         if lowest > highest or not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"hide, hide_runs, hide_gaps and visible_weight are shares, between 0 and 1, not {self}")
+            names = "hide, hide_runs, hide_gaps, mix and visible_weight"
+            raise ValueError(f"{names} are shares, between 0 and 1, not {self}")
         if self.encoder == "attention" and self.encoder_filters % Attention.MULTIPLE:
             multiple, found = Attention.MULTIPLE, self.encoder_filters
             raise ValueError(f"encoder_filters must be a multiple of {multiple} for attention, not {found}")
@@ -155,6 +159,7 @@ PLAIN = ModelConfig(
     hide=0.0,
     hide_runs=0.0,
     hide_gaps=0.0,
+    mix=0.0,
     visible_weight=1.0,
 )
 
@@ -173,6 +178,7 @@ class Ingredients(NamedTuple):
     noise: Tensor  # (M, [K,] batch, time, latent) standard normal
     shown: Tensor | None  # (batch, time, feature) bool: what the encoder may see of what is observed; None: all
     lender: Tensor | None  # (batch,) of which it may see, instead, all but what that series lacks; None: of none
+    mixture: Mixture | None  # of the batch, in its place; None: it stays as it is
 
 
 class Encoded(NamedTuple):
@@ -190,6 +196,7 @@ class LatentModel(nn.Module):
     locations: Tensor  # their places among what is decoded
     scales: Tensor  # and those of the logarithms of their scales, as far as these are decoded
     scaled: Tensor  # which of `continuous` have any
+    mixing: Tensor  # share of the series that are mixed with others now
     widening: Tensor  # (knot,) of log scales, far from what is visible: held-out cells may set it (see `judge`)
     trust: nn.Parameter | None
     cells: nn.Sequential | None
@@ -223,6 +230,8 @@ class LatentModel(nn.Module):
         self.register_buffer("scales", torch.tensor(list(scales.values()), dtype=torch.long), persistent=False)
         self.register_buffer("scaled", torch.tensor(scaled, dtype=torch.long), persistent=False)
         self.register_buffer("widening", torch.zeros(KNOTS))
+        self.register_buffer("mixing", torch.zeros(()), persistent=False)
+        self.may_mix = config.mix > 0 and config.image_shape is None and len(_locations(self.likelihood)) == features
         context = len(Surroundings._fields) * len(locations)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
@@ -388,11 +397,18 @@ class LatentModel(nn.Module):
             shown = shown_by_chance(shape, shares, runs, generator, self.features)
             lender = lenders(shape[0], self.hide_gaps, generator) if self.hide_gaps else None
         known = self.prior.at(times, steps=shape[1]) if prior is None else prior
-        return Ingredients(known, noise, shown, lender)
+        mixes = self.may_mix and shape[0] > 1 and not isinstance(times, Tensor)
+        mixture = mixtures(shape[0], self.mixing, generator) if mixes else None
+        return Ingredients(known, noise, shown, lender, mixture)
+
+    def begin_to_mix(self) -> None:
+        self.mixing.fill_(self.config.mix)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
-        seen = batch if given.shown is None else as_shown(batch, given.shown, given.lender)
+        lacked = None if given.lender is None else lacking(batch, given.lender)
+        batch = batch if given.mixture is None else mixed(batch, given.mixture)
+        seen = batch if given.shown is None else as_shown(batch, given.shown, lacked)
         encoded = self._encode(seen, given.prior.std, given.prior.corr)
         weights = self._weights(batch, seen)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted

@@ -32,7 +32,7 @@ from gpvae.training import (
     train,
 )
 
-ORDER = 4  # of batches, which cells are held out, and the pace: a checkpoint with others cannot be continued
+ORDER = 5  # of batches, which cells are held out, the pace, which weights: a checkpoint with others is not continued
 # Of training, where that is left to us: so many steps, unless the epochs become too few or too many. With a falling
 # learning rate nothing is gained by stopping early, and much by going on; but a table of a few windows has little to
 # say, and is known by heart sooner.
@@ -156,6 +156,7 @@ class Trained(Imputer):
                 fabric=fabric,
                 validate=(lambda: self._score(network, exam)) if held_out.any() else None,
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
+                when_settled=lambda: self._when_settled(network),
                 report=report,
                 groups=self._groups(network),
                 compile=long,
@@ -176,6 +177,9 @@ class Trained(Imputer):
 
     def _before(self, network: Any, exam: Exam) -> None:
         """What the network has to know of the data before it is trained."""
+
+    def _when_settled(self, network: Any) -> None:
+        """What changes in training once held-out cells are predicted no better."""
 
     def _afterwards(self, network: Any, exam: Exam) -> None:
         """What the held-out cells settle once training is over."""
@@ -215,10 +219,18 @@ class Trained(Imputer):
             learning_rate=self.learning_rate,
             anneal=self.anneal,
             clip_norm=1.0 if self.anneal else 10.0,
+            keeps_last=self.keeps_last,
             warm_up=self._warm_up(epochs),
             patience=self.patience or (None if self.anneal else math.ceil(epochs / 5)),
             seed=int(self.seed),
         )
+
+    @property
+    def keeps_last(self) -> bool:
+        """The weights of the last epoch, or of the best: a better score than the last is luck, while the learning rate
+        is high, unless somebody has the patience to wait for it.
+        """
+        return self.anneal and self.patience is None
 
     def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
         """Cells to judge by, in columns that vary: half in gaps like those to be filled, if there are any."""

@@ -38,6 +38,7 @@ GRADIENT = "gradient"  # its length stands among the parts of a loss
 JUDGEMENTS = 100  # of held-out cells, in a run
 # Where learning rates rise and fall: shares of the epochs in which they rise and after which they fall; the last.
 RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
+SETTLED = 0.15  # share of the epochs without a better score behind which what there is has been learned
 Report = Callable[[int, int, Parts], None]
 
 
@@ -64,17 +65,11 @@ class TrainingConfig:
     anneal: bool = False  # the learning rate rises over the first epochs, and falls in the last to `LAST_PACE`
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
+    keeps_last: bool = False  # the weights of the last epoch, not of the best; such a run may settle
     patience: int | None = (
         None  # epochs behind the warm-up without a better validation score before training stops; None: never
     )
     seed: int = 0
-
-    def is_judged(self, epoch: int) -> bool:
-        """The last one is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer.
-
-        All are where patience counts them.
-        """
-        return self.patience is not None or (self.epochs - 1 - epoch) % -(-self.epochs // JUDGEMENTS) == 0
 
 
 @dataclass
@@ -87,6 +82,7 @@ class Progression:
     sums: Parts = field(default_factory=dict)  # of this epoch's losses
     best_score: float | None = None
     best_epoch: int | None = None
+    settled: int | None = None  # the epochs after which it had learned what there is
     history: list[Parts] = field(default_factory=list)
 
     def count_step(self) -> None:
@@ -107,18 +103,38 @@ class Progression:
     def warmth(self, config: TrainingConfig) -> float:
         return min(1.0, (self.epoch + 1) / (config.warm_up + 1))
 
+    def end(self, config: TrainingConfig) -> int:
+        """How many epochs there are: one that has settled goes on as if it had been planned to do so then."""
+        return config.epochs if self.settled is None else min(config.epochs, math.ceil(self.settled / HOLD))
+
+    def is_judged(self, config: TrainingConfig) -> bool:
+        """The last epoch is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer.
+
+        All are where patience counts them.
+        """
+        every = 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
+        return (self.end(config) - 1 - self.epoch) % every == 0
+
     def pace(self, config: TrainingConfig) -> float:
         """What the learning rate is multiplied with in this epoch."""
         if not config.anneal or config.epochs == 1:
             return 1.0
         risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
-        falling = max(0.0, (self.epoch / (config.epochs - 1) - HOLD) / (1 - HOLD))
+        falling = max(0.0, (self.epoch / max(1, self.end(config) - 1) - HOLD) / (1 - HOLD))
         return risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
-        if config.patience is None or self.best_epoch is None:
-            return False
-        return self.epoch - 1 - max(self.best_epoch, config.warm_up) >= config.patience
+        return config.patience is not None and self._waiting(config) >= config.patience
+
+    def settle(self, config: TrainingConfig) -> None:
+        """Note, between epochs, that the score has not been better for long, while the learning rate is still high."""
+        waited, early = self._waiting(config) >= SETTLED * config.epochs, self.epoch < HOLD * config.epochs
+        if config.keeps_last and self.settled is None and waited and early:
+            self.settled = self.epoch
+
+    def _waiting(self, config: TrainingConfig) -> int:
+        """Epochs behind the warm-up without a better score."""
+        return 0 if self.best_epoch is None else self.epoch - 1 - max(self.best_epoch, config.warm_up)
 
 
 def train(
@@ -130,27 +146,31 @@ def train(
     fabric: Fabric,
     validate: Callable[[], float] | None = None,
     checkpoint: "Checkpoint | None" = None,
+    when_settled: Callable[[], None] | None = None,
     report: Report | None = None,
     groups: list[dict[str, Any]] | None = None,
     compile: bool = False,
 ) -> Progression:
-    """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights.
+    """Minimise `loss(batch, generator, warmth)` over `batches(epoch)`; `model` ends with its best weights, or its last.
 
     A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
     device. With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
-    `groups` are the optimiser's: of parameters that learn at rates of their own, or as matrices (see `muon`). With
-    `compile` it is compiled: worth it for very long runs.
+    Once the score has not been better for long (`SETTLED`), the learning rate falls earlier, and `when_settled` is
+    called before each epoch. `groups` are the optimiser's: of parameters that learn at rates of their own, or as
+    matrices (see `muon`). With `compile` it is compiled: worth it for very long runs.
     """
-    best = _copy(model)
+    best = {} if config.keeps_last else _copy(model)
     run = Progression()
     update = update_of(model, loss, config, fabric, run, groups=groups, compile=compile)
     optimizer = update.optimizer
     if checkpoint and checkpoint.exists():
         checkpoint.restore(model, optimizer, best, run)
     with _interrupts_between_steps() as interrupted:
-        while run.epoch < config.epochs and not run.out_of_patience(config):
+        while run.epoch < run.end(config) and not run.out_of_patience(config):
             model.train()
             update.begin_epoch()
+            if run.settled is not None and when_settled:
+                when_settled()
             for index, batch in enumerate(batches(run.epoch)):
                 if index < run.step_in_epoch:
                     continue  # done before the run was interrupted
@@ -165,15 +185,17 @@ def train(
                     raise KeyboardInterrupt
             update.add_up()
             model.eval()
-            judged = validate is None or config.is_judged(run.epoch)
-            if run.count_epoch(validate() if validate and judged else None, judged=judged):
+            judged = validate is None or run.is_judged(config)
+            if run.count_epoch(validate() if validate and judged else None, judged=judged) and not config.keeps_last:
                 best = _copy(model)
+            run.settle(config)
             fabric.log_dict(run.history[-1], step=run.epoch)
             for logger in fabric.loggers:
                 logger.save()
             if checkpoint:
                 checkpoint.save(model, optimizer, best, run)
-    model.load_state_dict(best)
+    if best:
+        model.load_state_dict(best)
     update.close()
     return run
 

@@ -307,21 +307,26 @@ def _training(imputation: Imputation) -> dict[str, Any] | None:
     names = dict.fromkeys(name for epoch in history for name in epoch)
     parts = {name: [_number(epoch.get(name)) for epoch in history] for name in names if name != "gradient"}
     score = "negative log density" if method is not None and method.gives_distributions else "absolute error"
-    return {"epochs": len(history), "parts": parts, "score": score, "sentence": _how_it_went(parts, score)}
+    keeps_last = isinstance(method, Trained) and method.keeps_last
+    told = _how_it_went(parts, score, keeps_last=keeps_last)
+    return {"epochs": len(history), "parts": parts, "score": score, "sentence": told}
 
 
-def _how_it_went(parts: dict[str, list[float | None]], score: str) -> str:
+def _how_it_went(parts: dict[str, list[float | None]], score: str, *, keeps_last: bool) -> str:
     scores = [(value, epoch) for epoch, value in enumerate(parts.get("validation", []), 1) if value is not None]
     epochs = len(next(iter(parts.values())))
     if not scores:
         return f"{epochs} epochs; no cells were kept aside to judge them by."
     best, when = min(scores)
     told = f"The {score} of held-out cells was lowest in epoch {when} of {epochs} ({best:.3f}), whose weights are used"
+    if keeps_last:
+        told = f"The {score} of held-out cells is {scores[-1][0]:.3f} after the last of {epochs} epochs"
     if len(scores) < EPOCHS_TO_TELL:
         return f"{told}; there are too few to tell whether more would help."
     tenth = scores[-(len(scores) // 10) - 1 :]
     if when < 0.9 * epochs:
-        return f"{told}; later ones did not improve on it."
+        later = f"it was lowest in epoch {when} ({best:.3f})" if keeps_last else "later ones did not improve on it"
+        return f"{told}; {later}."
     still = tenth[0][0] - tenth[-1][0] > 0.02 * (max(scores)[0] - best)
     return f"{told}; it {'was still falling, so more epochs may help' if still else 'had levelled off'}."
 

@@ -77,17 +77,21 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
 
 def _caveat(imputation: Imputation) -> str:
     """What the cells kept aside did besides, and how they lie."""
-    kept = "These cells were kept from training and are filled here once more, hidden. They are not untouched, though: "
+    kept = "These cells were kept from training and are filled here once more, hidden."
+    though = "They are not untouched, though:"
     if isinstance(imputation.maker, Conformal):
         return (
-            f"{kept}the intervals are as wide as it takes to hold their share of these very cells, so expect a little "
-            "less of others. They are single cells, chosen at random; longer gaps are harder."
+            f"{kept} {though} the intervals are as wide as it takes to hold their share of these very cells, so expect "
+            "a little less of others. They are single cells, chosen at random; longer gaps are harder."
         )
-    noise = " and, where it is learned, set the level of the noise" if isinstance(imputation.maker, GPVAE) else ""
+    last = isinstance(imputation.maker, Trained) and imputation.maker.keeps_last
+    roles = ["told when training should come to its end" if last else "chose the best epoch"]
+    if isinstance(imputation.maker, GPVAE):
+        roles.append("set the level of the noise, where it is learned")
     lie = "They were chosen at random, cell by cell; longer gaps are harder."
     if not imputation.panel.observed.all():
         lie = "About half of them lie in gaps like those of the data, the others were chosen at random, cell by cell."
-    return f"{kept}they chose the best epoch{noise}, so expect a little less of others. {lie}"
+    return f"{kept} {though} they {' and '.join(roles)}, so expect a little less of others. {lie}"
 
 
 def _series_to_ask(panel: Panel, cells: Bools) -> tuple[NDArray[np.int64], int]:

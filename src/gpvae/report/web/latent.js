@@ -184,7 +184,7 @@ if (training)
           marker: { size: 13, symbol: "star", color: colour("truth"), line: { color: colour("ink"), width: 1 } },
           xaxis: `x${id}`,
           yaxis: `y${id}`,
-          hovertemplate: "best: epoch %{x}, %{y:.4g}<extra></extra>",
+          hovertemplate: "lowest: epoch %{x}, %{y:.4g}<extra></extra>",
         });
       }
       frame[`xaxis${id}`] = axis({
