@@ -216,19 +216,42 @@ def test_noise_that_is_set_again_stays() -> None:
     torch.testing.assert_close(model.likelihood.stretch, once, rtol=0.03, atol=0)
 
 
-def test_few_cells_move_the_scale_little_and_none_not_at_all() -> None:
-    """However wrong it seems by them."""
-    model, values = wrong_by(1.0), torch.full((40, 2), 1e3)
-    held = torch.zeros(40, 2).bool()
-    held[[3, 25], 1] = True
+def stretches_by(held: Tensor) -> list[float]:
+    """With held-out cells that are all far off."""
+    model, values = wrong_by(1.0), torch.full(held.shape, 1e3)
     Judge(model, exam_of(values, held), 1000).set_noise()
     assert isinstance(model.likelihood, StudentT)
-    untouched, moved = model.likelihood.stretch.tolist()
-    assert untouched == 1
-    assert 1.05 < moved < 1.3
+    return model.likelihood.stretch.tolist()
+
+
+def test_few_cells_move_the_scale_little() -> None:
+    """However wrong it seems by them; a column with none is moved as those of others call for."""
+    held = torch.zeros(40, 2).bool()
+    assert stretches_by(held) == [1, 1]
+    held[[3, 25], 1] = True
+    without, few = stretches_by(held)
+    assert 1.05 < few < 1.3
+    assert without == pytest.approx(few, rel=1e-5)
     held[:, 1] = True
-    Judge(model, exam_of(values, held), 1000).set_noise()
-    assert model.likelihood.stretch[1] > 2 * moved
+    without, many = stretches_by(held)
+    assert many > 2 * few
+    assert without == pytest.approx(many, rel=1e-5)
+
+
+def test_column_with_few_cells_is_stretched_like_the_others() -> None:
+    """One with as many of its own as the noise found in training is worth, halfway."""
+    judge = Judge(model_of(["real"] * 3), exam_of(torch.zeros(10, 3), torch.zeros(10, 3).bool()), 1000)
+    cells = {0: (10_000, 0.8), 1: (20, 0.2), 2: (0, 0.0)}
+    called_for = {j: (np.full(count, needed), np.zeros(count)) for j, (count, needed) in cells.items()}
+    assert judge._fit(called_for)[0] == pytest.approx({0: 0.8, 1: 0.5, 2: 0.8}, abs=0.005)
+
+
+def test_others_are_asked_to_the_safe_side_too() -> None:
+    judge = Judge(model_of(["real"]), exam_of(torch.zeros(10, 1), torch.zeros(10, 1).bool()), 1000)
+    others = np.arange(400) / 400
+    safe = np.quantile(others, 0.9 + math.sqrt(0.09 / 400))
+    assert judge._stretch(np.empty(0), others) == pytest.approx(400 / 420 * safe)
+    assert judge._stretch(others, np.empty(0)) == pytest.approx(400 / 420 * safe)
 
 
 def test_noise_beside_other_kinds_of_columns() -> None:

@@ -27,7 +27,7 @@ class Judge:
 
     SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
     LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
-    PRIOR_CELLS = 20  # how many held-out cells the noise found in training is worth
+    PRIOR_CELLS = 20  # of a feature, that weigh as much as what is known otherwise: from training, or from the others
     PRIOR_SPREAD = 100  # and how many of those at one distance from what is visible, how it spreads there
     STRETCHES = -math.log(4), math.log(8)  # from and to which scales may be stretched, as logarithms
     MOST_CELLS = 2000  # of a feature that are asked for its scale
@@ -139,7 +139,8 @@ class Judge:
 
     def _fit(self, called_for: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
         """A stretch for each feature, and one more for each knot of the remoteness of cells, that serve nine of ten
-        of the cells around each knot and, to be safe, a few more of each feature.
+        of the cells around each knot and, to be safe, a few more of each feature. A feature with few cells, or
+        none, is stretched like the others.
         """
         features = {j: each for j, each in called_for.items() if len(each[0])}
         needed, remoteness = (np.concatenate([np.empty(0), *all]) for all in zip(*features.values(), strict=True))
@@ -147,18 +148,19 @@ class Judge:
         weights = near_knots(torch.from_numpy(remoteness)).numpy()  # (cell, knot)
         around, widening = weights > 0.5, np.zeros(KNOTS)
 
-        def stretches(*, safe: bool = False) -> dict[int, float]:
-            left = needed - weights @ widening
-            return {j: self._serving(left[feature == j], safe=safe) for j in features}
-
         for _ in range(self.ROUNDS):
-            found = stretches()
-            left = needed - weights @ widening - np.array([found[j] for j in feature])
+            left = needed - weights @ widening
+            found = {j: self._serving(left[feature == j]) for j in features}
+            left -= np.array([found[j] for j in feature])
             widening += [self._serving(left[around[:, k]]) for k in range(KNOTS)]
         widening *= self._weight(around.sum(0), self.PRIOR_SPREAD)
-        cells = {j: int(np.sum(feature == j)) for j in features}
-        enough = {j: found * self._weight(cells[j], self.PRIOR_CELLS) for j, found in stretches(safe=True).items()}
-        return dict.fromkeys(called_for, 0.0) | enough, widening
+        left = needed - weights @ widening
+        return {j: self._stretch(left[feature == j], left[feature != j]) for j in called_for}, widening
+
+    def _stretch(self, own: Floats, others: Floats) -> float:
+        """Of a feature, by what its own cells need and, where they are few, by what those of all others do."""
+        common = self._weight(len(others), self.PRIOR_CELLS) * self._serving(others, safe=True)
+        return common + self._weight(len(own), self.PRIOR_CELLS) * (self._serving(own, safe=True) - common)
 
     def _serving(self, needed: Floats, *, safe: bool = False) -> float:
         """What is enough for nine of ten, or a few more."""
@@ -175,7 +177,7 @@ class Judge:
 
     @staticmethod
     def _weight(cells: Any, prior: int) -> Any:
-        """Of what so many held-out cells say, beside what training has found."""
+        """Of what so many held-out cells say, beside what is known otherwise, which is worth `prior` of them."""
         return cells / (prior + cells)
 
     def _parts_with_learned_noise(self) -> list[tuple[Gaussian | StudentT, Tensor, slice]]:
