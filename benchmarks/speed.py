@@ -140,7 +140,7 @@ def check(case: Case, device: str) -> float:
     z = posterior.sample_marginals(given.noise.cpu().double())
     nll = -exact._log_likelihood(z, context, double, double.observed).mean(0).sum()
     kl = kl_steps(posterior, exact.prior.factor(1.0, torch.float64)).sum()
-    reference = float(((nll + exact.config.beta * kl) / double.steps).detach())
+    reference = float(((nll + exact.beta * kl) / double.steps).detach())
     return abs(ours - reference) / abs(reference)
 
 

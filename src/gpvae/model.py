@@ -70,7 +70,7 @@ class ModelConfig:
     image_filters: int = 256
     likelihood: LikelihoodName = "student"
     noise: float | None = None  # deviation of Gaussian noise, in scaled units; None: learned for each feature
-    beta: float = 0.001
+    beta: float | None = None  # weight of the KL; None: a hundredth of the share of the cells that is observed
     mc_samples: int = 1  # M: draws that the bound is averaged over
     importance_samples: int = 1  # K: draws inside the logarithm; above 1, the importance-weighted bound
     see_observed: bool = True  # the encoder also sees which values are observed
@@ -116,7 +116,7 @@ class ModelConfig:
         for name in ("cell_width", "column_width"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, as {getattr(self, name)} is; 0 is for none")
-        if self.beta < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
+        if (self.beta or 0) < 0 or self.jitter <= 0 or (self.neighbours or 0) < 0:
             raise ValueError(f"beta ≥ 0, jitter > 0 and neighbours ≥ 0 are needed, not {self}")
 
     @property
@@ -213,7 +213,8 @@ class LatentModel(nn.Module):
         assert config.latent_dim is not None
         assert config.neighbours is not None
         self.config, self.features, self.latent_dim = config, features, config.latent_dim
-        self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight  # see `meet`
+        self.beta = BETA if config.beta is None else config.beta  # see `meet`
+        self.visible_weight = VISIBLE_WEIGHT if config.visible_weight is None else config.visible_weight  # likewise
         self.hide_gaps = HIDE_GAPS if config.hide_gaps is None else config.hide_gaps  # likewise
         kernel = LatentKernel(config.kernel, config.latent_dim, learned=config.learn_kernel)
         self.prior = GPPrior(kernel, neighbours=config.neighbours, jitter=config.jitter)
@@ -412,7 +413,7 @@ class LatentModel(nn.Module):
         encoded = self._encode(seen, given.prior.std, given.prior.corr)
         weights = self._weights(batch, seen)
         bound = self._elbo if self.config.importance_samples == 1 else self._importance_weighted
-        prior, beta = NeighbourFactor(given.prior.weights), self.config.beta * warmth
+        prior, beta = NeighbourFactor(given.prior.weights), self.beta * warmth
         return bound(encoded, batch, weights, prior, given.noise, beta)
 
     def _elbo(
@@ -479,10 +480,13 @@ class LatentModel(nn.Module):
 
         What is visible weighs, in training, at most half as much as the share of cells that is observed, in columns
         where any is: in sparse tables, to find it again is learned soon, and takes strength from the rest. And the
-        gaps of others leave hardly anything visible there, so they are hidden more seldom.
+        gaps of others leave hardly anything visible there, so they are hidden more seldom. A step with few values also
+        has little to set against the KL: with a β that is not less there, latent series would say nothing.
         """
         known = observed[:, observed.any(0)]
         share = float(known.double().mean()) if known.numel() else 1.0
+        if self.config.beta is None:
+            self.beta = BETA * share
         if self.config.visible_weight is None:
             self.visible_weight = min(VISIBLE_WEIGHT, share / 2)
         if self.config.hide_gaps is None:
@@ -537,6 +541,7 @@ class LatentModel(nn.Module):
                 _silence(self.cells[-1])
 
 
+BETA = 0.01  # weight of the KL where nearly all is observed: less, and latent series are no longer smooth
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
 HIDE_GAPS = 0.5  # share of the series of which training hides what another lacks, where nearly all is observed
 CELLS_AT_ONCE = 2**18  # that networks hear of outside of training

@@ -287,7 +287,10 @@ def _facts_of_latent_model(method: GPVAE) -> list[list[str]]:
         ["prior over time", time],
         ["encoder", config.encoder],
         ["likelihood", {"student": "Student's t", "gaussian": "Gaussian"}.get(config.likelihood, config.likelihood)],
-        ["β, the weight of the prior", f"{config.beta:g}"],
+        [
+            "β, the weight of the prior",
+            "a hundredth of the share observed" if config.beta is None else f"{config.beta:g}",
+        ],
     ]
 
 
