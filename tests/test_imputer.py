@@ -545,7 +545,9 @@ def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
     """Behind the warm-up of 5 epochs and 3 more, of 20; then training is shorter, by a quarter here."""
     never = GPVAE(tiny.model, epochs=20, device="cpu").fit(waves)
     monkeypatch.setattr(GPVAE, "_score", lambda *_: 1.0)
-    found = {mix: GPVAE(replace(tiny.model, mix=mix), epochs=20, device="cpu").fit(waves) for mix in (0.0, 0.75)}
+    found = {
+        mix: GPVAE(replace(tiny.model, mix=mix, beta=0.01), epochs=20, device="cpu").fit(waves) for mix in (0.0, 0.75)
+    }
     assert [float(found[mix].model_.mixing) for mix in found] == [0.0, 0.75]
     assert [len(found[mix].history_) for mix in found] == [15, 15]
     losses = {mix: [epoch["nll"] for epoch in found[mix].history_] for mix in found}
@@ -553,8 +555,19 @@ def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
     assert not set(losses[0.0][9:]) & set(losses[0.75][9:])
     assert len(never.history_) == 20
     assert float(never.model_.mixing) == 0
-    unscaled = GPVAE(tiny.model, epochs=20, standardise=False, device="cpu").fit(waves)
+    unscaled = GPVAE(replace(tiny.model, beta=0.01), epochs=20, standardise=False, device="cpu").fit(waves)
     assert float(unscaled.model_.mixing) == 0
+
+
+def test_a_weight_of_the_kl_that_is_left_to_us_rises_over_many_steps() -> None:
+    """1,000 at least, so that in a short run it stays below; but not where there is no warm-up, or a β to obey."""
+
+    def warm_up(steps_per_epoch: int, model: ModelConfig = ModelConfig(), **settings: Any) -> int:
+        return GPVAE(model, epochs=200, **settings)._training_config(steps_per_epoch).warm_up
+
+    assert [warm_up(steps) for steps in (1, 3, 19, 20, 100)] == [1000, 334, 53, 50, 50]
+    assert warm_up(1, warm_up=0.0) == 0
+    assert warm_up(1, ModelConfig(beta=0.01)) == 50
 
 
 @pytest.mark.parametrize("anneal", [True, False])

@@ -43,6 +43,7 @@ class Latents(NamedTuple):
 
 
 Steps = Literal["muon", "adam"]
+WARM_UP = 1000  # steps, at least, of a β that is left to us
 LAGS = np.geomspace(1e-3, 1e5, 4000)  # in steps; where to look for a length scale
 
 
@@ -64,7 +65,8 @@ class GPVAE(Trained):
         been predicted no better: the learning rate then falls earlier, and series are mixed (`ModelConfig.mix`).
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
-    warm_up: share of the epochs over which the weight of the KL rises from near 0 to β.
+    warm_up: share of the epochs over which the weight of the KL rises from near 0 to β; over 1,000 steps at least where
+        `model.beta` is None, so that in short runs it stays below: latent series have to find a use first.
     optimizer: "muon", whose steps change all directions of a matrix alike (see `gpvae.muon`), or "adam".
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
@@ -120,8 +122,9 @@ class GPVAE(Trained):
     def _before(self, network: LatentModel, exam: Exam) -> None:
         network.meet(exam.rows.values, exam.rows.observed)
 
-    def _warm_up(self, epochs: int) -> int:
-        return round(self.warm_up * epochs)
+    def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
+        least = 0 if self.model.beta is not None or not self.warm_up else math.ceil(WARM_UP / steps_per_epoch)
+        return max(least, round(self.warm_up * epochs))
 
     def _loss(self, network: LatentModel, rows: Rows, *, compile: bool) -> StepLoss:
         # On a grid, a prior that is not learned is the same for all batches.

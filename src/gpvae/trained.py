@@ -184,7 +184,7 @@ class Trained(Imputer):
     def _afterwards(self, network: Any, exam: Exam) -> None:
         """What the held-out cells settle once training is over."""
 
-    def _warm_up(self, epochs: int) -> int:
+    def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
         """Epochs over which `warmth` rises to 1."""
         return 0
 
@@ -220,7 +220,7 @@ class Trained(Imputer):
             anneal=self.anneal,
             clip_norm=1.0 if self.anneal else 10.0,
             keeps_last=self.keeps_last,
-            warm_up=self._warm_up(epochs),
+            warm_up=self._warm_up(epochs, steps_per_epoch),
             patience=self.patience or (None if self.anneal else math.ceil(epochs / 5)),
             seed=int(self.seed),
         )

@@ -56,7 +56,7 @@ class GRUIGAN(PointImputer):
     def _groups(self, network: "GruiGanNetwork") -> list[dict[str, Any]]:
         return network.parameter_groups(self.learning_rate)
 
-    def _warm_up(self, epochs: int) -> int:
+    def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
         return round(self.warm_up * epochs)
 
     def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
