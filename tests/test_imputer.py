@@ -560,7 +560,7 @@ def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
 
 
 def test_a_weight_of_the_kl_that_is_left_to_us_rises_over_many_steps() -> None:
-    """1,000 at least, so that in a short run it stays below; but not where there is no warm-up, or a β to obey."""
+    """1,000 at least, so that in a short run it stays below; but not without warm-up, with a β to obey, or patience."""
 
     def warm_up(steps_per_epoch: int, model: ModelConfig = ModelConfig(), **settings: Any) -> int:
         return GPVAE(model, epochs=200, **settings)._training_config(steps_per_epoch).warm_up
@@ -568,6 +568,7 @@ def test_a_weight_of_the_kl_that_is_left_to_us_rises_over_many_steps() -> None:
     assert [warm_up(steps) for steps in (1, 3, 19, 20, 100)] == [1000, 334, 53, 50, 50]
     assert warm_up(1, warm_up=0.0) == 0
     assert warm_up(1, ModelConfig(beta=0.01)) == 50
+    assert warm_up(1, patience=9) == warm_up(1, anneal=False) == 50
 
 
 @pytest.mark.parametrize("anneal", [True, False])

@@ -66,7 +66,8 @@ class GPVAE(Trained):
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β; over 1,000 steps at least where
-        `model.beta` is None, so that in short runs it stays below: latent series have to find a use first.
+        `model.beta` is None and no `patience` waits for it, so that in short runs it stays below: latent series have to
+        find a use first.
     optimizer: "muon", whose steps change all directions of a matrix alike (see `gpvae.muon`), or "adam".
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
@@ -123,8 +124,9 @@ class GPVAE(Trained):
         network.meet(exam.rows.values, exam.rows.observed)
 
     def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
-        least = 0 if self.model.beta is not None or not self.warm_up else math.ceil(WARM_UP / steps_per_epoch)
-        return max(least, round(self.warm_up * epochs))
+        asked = round(self.warm_up * epochs)
+        ours = self.model.beta is None and self.warm_up > 0 and self.keeps_last  # patience waits for its end
+        return max(asked, math.ceil(WARM_UP / steps_per_epoch)) if ours else asked
 
     def _loss(self, network: LatentModel, rows: Rows, *, compile: bool) -> StepLoss:
         # On a grid, a prior that is not learned is the same for all batches.
