@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from gpvae import GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper, trained
+from gpvae import BRITS, GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper, trained
 from gpvae.batches import Batch
 from gpvae.distributions import Gaussian, SelectiveBernoulli
 from gpvae.imputation import Draws
@@ -557,6 +557,14 @@ def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
     assert float(never.model_.mixing) == 0
     unscaled = GPVAE(replace(tiny.model, beta=0.01), epochs=20, standardise=False, device="cpu").fit(waves)
     assert float(unscaled.model_.mixing) == 0
+
+
+def test_whether_the_last_weights_are_kept() -> None:
+    kept = {"default": GPVAE(), "patient": GPVAE(patience=9), "steady": GPVAE(anneal=False)}
+    kept["copies"] = GPVAE(ModelConfig(hide=0.0))
+    found = {name: each._training_config(10).keeps_last for name, each in kept.items()}
+    assert found == {"default": True, "patient": False, "steady": False, "copies": False}
+    assert not BRITS(anneal=True)._training_config(10).keeps_last
 
 
 def test_a_weight_of_the_kl_that_is_left_to_us_rises_over_many_steps() -> None:

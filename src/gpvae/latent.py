@@ -61,8 +61,9 @@ class GPVAE(Trained):
     kinds: of columns that are not real numbers, by name: "positive", "count", "binary", "categorical", "ordinal", or,
         for text with an order, the list of its levels. What is filled in is of that kind.
     epochs: passes over the data; None: enough for 10,000 steps, at least 40, at most 800, or 200 if the data is small;
-        without `anneal`, enough for 3,000 steps, at least 40. With it there are fewer where held-out cells have long
-        been predicted no better: the learning rate then falls earlier, and series are mixed (`ModelConfig.mix`).
+        without `anneal`, enough for 3,000 steps, at least 40. With it, and a model that hides values in training, there
+        are fewer where held-out cells have long been predicted no better: the learning rate then falls earlier, and
+        series are mixed (`ModelConfig.mix`).
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β; over 1,000 steps at least where
@@ -71,7 +72,7 @@ class GPVAE(Trained):
     optimizer: "muon", whose steps change all directions of a matrix alike (see `gpvae.muon`), or "adam".
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
-        the last weights are kept, unless `patience` is given.
+        the last weights are kept, unless `patience` is given or the model hides nothing in training.
     validation: share of the observed cells that is kept from training: they choose the epoch whose weights are kept or,
         with `anneal`, say when there is no more to learn, and they set the noise level; 0 for none.
     patience: epochs behind the warm-up without a better validation score before training stops, with the best weights;
@@ -122,6 +123,13 @@ class GPVAE(Trained):
 
     def _before(self, network: LatentModel, exam: Exam) -> None:
         network.meet(exam.rows.values, exam.rows.observed)
+
+    @property
+    def keeps_last(self) -> bool:
+        """While the learning rate is high, a better score than the last is luck; unless nothing is hidden in training,
+        which then learns to copy, or somebody has the patience to wait for a better one.
+        """
+        return self.anneal and self.patience is None and self.model.hidden_shares[1] > 0
 
     def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
         asked = round(self.warm_up * epochs)

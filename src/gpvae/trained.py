@@ -227,10 +227,8 @@ class Trained(Imputer):
 
     @property
     def keeps_last(self) -> bool:
-        """The weights of the last epoch, or of the best: a better score than the last is luck, while the learning rate
-        is high, unless somebody has the patience to wait for it.
-        """
-        return self.anneal and self.patience is None
+        """The weights of the last epoch, or of the best."""
+        return False
 
     def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
         """Cells to judge by, in columns that vary: half in gaps like those to be filled, if there are any."""
