@@ -541,7 +541,7 @@ class LatentModel(nn.Module):
                 _silence(self.cells[-1])
 
 
-BETA = 0.01  # weight of the KL where nearly all is observed: less, and latent series are no longer smooth
+BETA = 0.01  # weight of the KL where nearly all is observed
 VISIBLE_WEIGHT = 0.3  # of what the encoder sees, in the bound, where most cells are observed
 HIDE_GAPS = 0.5  # share of the series of which training hides what another lacks, where nearly all is observed
 CELLS_AT_ONCE = 2**18  # that networks hear of outside of training
