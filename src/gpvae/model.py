@@ -81,8 +81,8 @@ class ModelConfig:
     # but scores; two numbers: drawn between them for each series; 0: nothing is hidden at all
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
-    mix: float = 0.75  # share of those with others, that training mixes once held-out values are predicted no better:
-    # where all columns are real or positive, standardised, and steps even
+    mix: float = 0.75  # share of the series that is mixed with others once held-out values are predicted no better;
+    # only where all columns are real or positive, and standardised, and steps even
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned

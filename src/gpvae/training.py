@@ -104,7 +104,7 @@ class Progression:
         return min(1.0, (self.epoch + 1) / (config.warm_up + 1))
 
     def end(self, config: TrainingConfig) -> int:
-        """How many epochs there are: one that has settled goes on as if it had been planned to do so then."""
+        """How many epochs there are: once settled, as if the learning rate had been planned to fall then."""
         return config.epochs if self.settled is None else min(config.epochs, math.ceil(self.settled / HOLD))
 
     def is_judged(self, config: TrainingConfig) -> bool:
