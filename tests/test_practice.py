@@ -93,21 +93,15 @@ def test_mixtures_cell_by_cell() -> None:
 
 
 def test_series_with_little_in_common_stay_as_they_are() -> None:
-    """Half of what is observed must be left: of the first less is, of the second just as much."""
-    observed = torch.ones(2, 4, 1, dtype=torch.bool)
-    observed[1, 1:] = False
-    observed = torch.cat([observed, torch.zeros(1, 4, 1, dtype=torch.bool)])
-    observed[2, :2] = True
-    batch = Batch(
-        torch.randn(3, 4, 1, generator=Generator().manual_seed(5)) * observed, observed, 1.0, torch.full((3,), 4)
-    )
-    found = mixed(batch, Mixture(torch.tensor([1, 2, 1]), torch.full((3,), 0.7)))
-    assert torch.equal(found.values[0], batch.values[0])
-    assert torch.equal(found.observed[0], batch.observed[0])
-    assert found.observed[2].flatten().tolist() == [True, False, False, False]
-    assert not torch.equal(found.values[2, 0], batch.values[2, 0])
-    other = mixed(batch, Mixture(torch.tensor([2, 2, 1]), torch.full((3,), 0.7)))
-    assert torch.equal(other.observed[0], batch.observed[2])
+    """Half of the ten values that are observed must be left: four are not enough, five are."""
+    observed = (torch.arange(10) < torch.tensor([10, 4, 10, 5]).unsqueeze(-1)).unsqueeze(-1)
+    values = torch.randn(4, 10, 1, generator=Generator().manual_seed(5)) * observed
+    batch = Batch(values, observed, 1.0, torch.full((4,), 10))
+    found = mixed(batch, Mixture(torch.tensor([1, 0, 3, 2]), torch.tensor([0.7, 0.0, 0.7, 0.0])))
+    assert torch.equal(found.values[:2], batch.values[:2])
+    assert torch.equal(found.observed[:2], batch.observed[:2])
+    assert torch.equal(found.observed[2], batch.observed[3])
+    assert (found.values[2, :5] != batch.values[2, :5]).all()
 
 
 def test_mixtures_of_gaussian_series_have_their_covariance() -> None:
