@@ -539,24 +539,23 @@ def test_batches_grow_with_the_data(series: int, size: int) -> None:
     assert trained._batch_size(series) == size
 
 
-def test_series_are_mixed_once_held_out_cells_are_predicted_no_better(
+def test_series_are_mixed_once_held_out_cells_are_predicted_hardly_any_better(
     tiny: GPVAE, waves: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the warm-up of 5 epochs and 3 more, of 20; then training is shorter, by a quarter here."""
-    never = GPVAE(tiny.model, epochs=20, device="cpu").fit(waves)
+    """Behind three tenths of 20 epochs; the trial ends after eight. A score that never changes is no worse by it."""
     monkeypatch.setattr(GPVAE, "_score", lambda *_: 1.0)
-    found = {
-        mix: GPVAE(replace(tiny.model, mix=mix, beta=0.01), epochs=20, device="cpu").fit(waves) for mix in (0.0, 0.75)
-    }
-    assert [float(found[mix].model_.mixing) for mix in found] == [0.0, 0.75]
-    assert [len(found[mix].history_) for mix in found] == [15, 15]
-    losses = {mix: [epoch["nll"] for epoch in found[mix].history_] for mix in found}
-    assert losses[0.0][:9] == losses[0.75][:9]
-    assert not set(losses[0.0][9:]) & set(losses[0.75][9:])
-    assert len(never.history_) == 20
-    assert float(never.model_.mixing) == 0
-    unscaled = GPVAE(replace(tiny.model, beta=0.01), epochs=20, standardise=False, device="cpu").fit(waves)
-    assert float(unscaled.model_.mixing) == 0
+
+    def losses(data: Array = waves, *, mix: float = 0.75, standardise: bool = True) -> list[float]:
+        model = replace(tiny.model, mix=mix, beta=0.01)
+        fitted = GPVAE(model, epochs=20, standardise=standardise, device="cpu").fit(data)
+        assert float(fitted.model_.mixing) == (0.75 if mix and standardise and data is waves else 0)
+        return [epoch["nll"] for epoch in fitted.history_]
+
+    mixed, never = losses(), losses(mix=0.0)
+    assert [one == other for one, other in zip(mixed, never, strict=True)] == [True] * 6 + [False] * 14
+    losses(standardise=False)
+    sparse = np.where(np.random.default_rng(0).random(waves.shape) < 0.6, np.nan, waves)
+    assert losses(sparse) == losses(sparse, mix=0.0)
 
 
 def test_whether_the_last_weights_are_kept() -> None:

@@ -625,7 +625,7 @@ def test_series_are_mixed_once_training_says_so() -> None:
     given = model.ingredients(batch.times, (4, 9), seeded(2))
     assert given.mixture is not None
     assert not given.mixture.angle.any()
-    model.begin_to_mix()
+    model.mix(True)
     later = model.ingredients(batch.times, (4, 9), seeded(2))
     assert later.mixture is not None
     assert 0 < (later.mixture.angle > 0).sum() < 4
@@ -634,6 +634,10 @@ def test_series_are_mixed_once_training_says_so() -> None:
     assert torch.equal(loss, model.bound(made, later._replace(mixture=None), 1.0).total)
     assert not torch.equal(loss, before)
     assert torch.equal(before, model.bound(batch, given._replace(mixture=None), 1.0).total)
+    model.mix(False)
+    again = model.ingredients(batch.times, (4, 9), seeded(2))
+    assert again.mixture is not None
+    assert not again.mixture.angle.any()
 
 
 def test_mixtures_lend_no_gaps_of_their_own() -> None:
@@ -663,7 +667,7 @@ def test_what_cannot_be_mixed(
     changes: dict[str, Any], kinds: tuple[str, ...], series: int, times: torch.Tensor | float
 ) -> None:
     model = LatentModel(replace(LOOKING_AROUND, **changes), 2, kinds, [0, 0])
-    model.begin_to_mix()
+    model.mix(True)
     assert model.ingredients(times, (series, 9), seeded()).mixture is None
     assert "mixing" not in model.state_dict()  # a saved model knows nothing of it
 

@@ -343,7 +343,7 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        ended = "they told when training should come to its end and set the level of the noise, where it is learned"
+        ended = "they told training when its practice was too easy and set the level of the noise, where it is learned"
         assert ended in found["trust"]["caveat"]
         assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()

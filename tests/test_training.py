@@ -69,7 +69,7 @@ def run(
     groups: list[dict[str, Any]] | None = None,
     validate: Callable[[], float] | None = None,
     checkpoint: Checkpoint | None = None,
-    when_settled: Callable[[], None] | None = None,
+    harder: Callable[[bool], None] | None = None,
 ) -> Progression:
     config = TrainingConfig(
         epochs=epochs, learning_rate=0.05, anneal=anneal, patience=patience, warm_up=warm_up, keeps_last=keeps_last
@@ -83,7 +83,7 @@ def run(
         fabric=fabric,
         validate=validate,
         checkpoint=checkpoint,
-        when_settled=when_settled,
+        harder=harder,
         groups=groups,
     )
 
@@ -261,66 +261,82 @@ def test_the_last_weights_are_kept_or_the_best(keeps_last: bool, kept: int, tmp_
         assert any(name.startswith("best.") for name in file.keys()) != keeps_last  # noqa: SIM118
 
 
-def settling(given: list[float], *, planned: int = 20, **settings: Any) -> tuple[list[int], int]:
-    """Epochs before which training is said to have settled, and how many there were."""
-    heard, done = list[int](), list[int]()
+def practising(given: Callable[[int, bool], float], *, epochs: int = 40, **settings: Any) -> tuple[str, Progression]:
+    """Epoch by epoch whether practice was harder (x) or not (.), the score being `given` by the epoch and that."""
+    told = list[bool]()
 
-    def source(epoch: int) -> Iterator[Tensor]:
-        done.append(epoch)
-        return batches(epoch)
+    def validate() -> float:
+        return given(len(told) - 1, told[-1])
 
     settings = {"anneal": True, "keeps_last": True, **settings}
-    validate, say = scores(*given, *[given[-1]] * planned), lambda: heard.append(len(done))
-    run(Toy(), source, epochs=planned, validate=validate, when_settled=say, **settings)
-    return heard, len(done)
+    found = run(Toy(), epochs=epochs, validate=validate, harder=told.append, **settings)
+    return "".join(".x"[each] for each in told), found
 
 
-def test_training_settles_when_scores_are_no_better_for_long() -> None:
-    """For 15 % of the epochs, here three; then for good, though better ones may follow, and it ends sooner."""
-    falling = [20.0 - i for i in range(20)]
-    assert settling(falling) == ([], 20)
-    assert settling([*falling[:4], 17.0]) == (list(range(7, 12)), 12)  # 7 / 0.6
-    assert settling([*falling[:4], 17.0, 17.0, *falling[6:]]) == ([], 20)
-    assert settling([*falling[:4], 17.0, 17.0, 17.0, *falling[7:]]) == (list(range(7, 12)), 12)
-    assert settling([5.0], warm_up=5) == (list(range(9, 15)), 15)  # what comes before the end of the warm-up is nothing
-    assert settling([*falling[:8], 13.0]) == (list(range(11, 19)), 19)
-    assert settling([*falling[:9], 13.0]) == ([], 20)  # by then the learning rate falls
-    assert settling([*falling[:4], 17.0], keeps_last=False) == ([], 20)
+def steadily(fall: float, harm: float = 0.0) -> Callable[[int, bool], float]:
+    """Scores of 40 epochs that fall so much in a tenth of them, with ups and downs, and that harder practice harms."""
+    return lambda epoch, harder: -fall * epoch / 4 + 0.02 * (-1) ** epoch + harm * harder
 
 
-def test_settled_run_falls_along_the_same_curve_and_is_judged_at_its_end() -> None:
-    """As one that was planned to be so long."""
-    config, short = TrainingConfig(200, anneal=True, keeps_last=True), TrainingConfig(150, anneal=True)
-    for epoch in range(90, 150):
-        settled, planned = Progression(epoch=epoch, settled=90), Progression(epoch=epoch)
-        assert settled.pace(config) == pytest.approx(planned.pace(short))
-    assert Progression(settled=90).end(config) == 150
-    assert Progression(settled=90, epoch=149).is_judged(config)
+def test_harder_practice_is_tried_when_scores_hardly_fall_and_kept_if_it_does_no_harm() -> None:
+    """A line is laid through three tenths of the epochs, here twelve; the trial takes four."""
+    assert practising(steadily(0.025))[0] == "." * 40
+    assert practising(steadily(0.005))[0] == "." * 12 + "x" * 28
+    assert practising(steadily(0.005, harm=0.01))[0] == "." * 12 + "x" * 28
+    assert practising(steadily(0.005, harm=0.05))[0] == "." * 12 + "xxxx" + "." * 24  # once, and never again
+    assert practising(steadily(0.005), warm_up=15)[0] == "." * 15 + "x" * 25
+    assert practising(steadily(0.005), keeps_last=False)[0] == "." * 40
+    assert practising(steadily(0.005), epochs=12)[0] == "." * 12  # too few scores for a line
 
 
-def test_resumed_run_has_settled_if_it_had_before(tmp_path: Path) -> None:
-    checkpoint, heard = Checkpoint(tmp_path / "run.safetensors", "toy"), list[int]()
+def test_one_lucky_score_does_not_hide_that_they_hardly_fall() -> None:
+    assert practising(lambda epoch, harder: -0.05 if epoch == 9 else 0.0)[0] == "." * 12 + "x" * 28
+
+
+@pytest.mark.parametrize(("flat_from", "practice"), [(8, "." * 20 + "x" * 20), (9, "." * 40)])
+def test_harder_practice_is_not_tried_when_the_learning_rate_is_about_to_fall(flat_from: int, practice: str) -> None:
+    """A trial that begins behind half of the epochs would end behind six tenths, where it falls."""
+
+    def score(epoch: int, harder: bool) -> float:
+        return max(0.0, flat_from - epoch)
+
+    assert practising(score)[0] == practice
+
+
+HARDER: dict[str, Any] = {"epochs": 40, "anneal": True, "keeps_last": True, "harder": lambda on: None}
+
+
+def test_with_harder_practice_the_learning_rate_stays_and_weights_are_averaged() -> None:
+    """From 65 % of the epochs on, here the last fourteen; the last score is that of the average."""
+    model, weights, judged = Toy(), list[Tensor](), list[Tensor]()
+
+    def source(epoch: int) -> Iterator[Tensor]:
+        yield from batches(epoch)
+        weights.append(model.layer.weight.detach().clone())
+
+    def validate() -> float:
+        judged.append(model.layer.weight.detach().clone())
+        return 0.0  # never lower: harder practice is tried as soon as it can be, and kept
+
+    assert run(model, source, validate=validate, **HARDER).averaged == 14
+    torch.testing.assert_close(model.layer.weight.detach(), torch.stack(weights[26:]).mean(0))
+    assert [torch.equal(*each) for each in zip(weights, judged, strict=True)] == [True] * 39 + [False]
+    assert torch.equal(model.layer.weight, judged[-1])
+    config = TrainingConfig(40, anneal=True, keeps_last=True)
+    assert [Progression(epoch=epoch, kept=True).pace(config) for epoch in (2, 39)] == [1.0, 1.0]
+    assert Progression(epoch=39, kept=False).pace(config) == pytest.approx(LAST_PACE)
+
+
+@pytest.mark.parametrize("epoch", [14, 20, 30])  # on trial, kept, averaging
+def test_resumed_run_practises_and_averages_as_if_it_had_not_stopped(epoch: int, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.safetensors", "toy")
+    whole, resumed = Toy(), Toy()
+    expected = run(whole, validate=lambda: 0.0, **HARDER)
     with pytest.raises(KeyboardInterrupt):
-        run(
-            Toy(),
-            interrupted_after(9 * STEPS + 1),
-            validate=scores(5.0, 4.0, 3.0, 2.0, *[2.0] * 20),
-            checkpoint=checkpoint,
-            anneal=True,
-            keeps_last=True,
-            epochs=20,
-        )
-    better = scores(*[1.0 - i for i in range(20)])
-    found = run(
-        Toy(),
-        validate=better,
-        checkpoint=checkpoint,
-        when_settled=lambda: heard.append(1),
-        anneal=True,
-        keeps_last=True,
-        epochs=20,
-    )
-    assert (found.settled, found.epoch, len(heard)) == (7, 12, 3)
+        run(Toy(), interrupted_after(epoch * STEPS + 1), validate=lambda: 0.0, checkpoint=checkpoint, **HARDER)
+    found = run(resumed, validate=lambda: 0.0, checkpoint=checkpoint, **HARDER)
+    assert found == expected
+    assert torch.equal(resumed.layer.weight, whole.layer.weight)
 
 
 def test_without_validation_the_last_epoch_is_kept() -> None:

@@ -61,9 +61,7 @@ class GPVAE(Trained):
     kinds: of columns that are not real numbers, by name: "positive", "count", "binary", "categorical", "ordinal", or,
         for text with an order, the list of its levels. What is filled in is of that kind.
     epochs: passes over the data; None: enough for 10,000 steps, at least 40, at most 800, or 200 if the data is small;
-        without `anneal`, enough for 3,000 steps, at least 40. With it, and a model that hides values in training, there
-        are fewer where held-out cells have long been predicted no better: the learning rate then falls earlier, and
-        series are mixed (`ModelConfig.mix`).
+        without `anneal`, enough for 3,000 steps, at least 40.
     batch_size: windows, or series, in a step; None: a fiftieth of them, between 16 and 64.
     window: series longer than this are trained on in windows of so many steps. They are imputed whole.
     warm_up: share of the epochs over which the weight of the KL rises from near 0 to β; over 1,000 steps at least where
@@ -72,9 +70,11 @@ class GPVAE(Trained):
     optimizer: "muon", whose steps change all directions of a matrix alike (see `gpvae.muon`), or "adam".
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
-        the last weights are kept, unless `patience` is given or the model hides nothing in training.
+        the last weights are kept, unless `patience` is given or the model hides nothing in training. Where held-out
+        cells are predicted hardly any better halfway through, series are mixed (`ModelConfig.mix`), the learning rate
+        stays, and the average of the weights in the last 35 % of the epochs is kept.
     validation: share of the observed cells that is kept from training: they choose the epoch whose weights are kept or,
-        with `anneal`, say when there is no more to learn, and they set the noise level; 0 for none.
+        with `anneal`, say whether series are to be mixed, and they set the noise level; 0 for none.
     patience: epochs behind the warm-up without a better validation score before training stops, with the best weights;
         None: a fifth of the epochs, or, with `anneal`, never: most is gained when the learning rate is low.
     standardise: scale columns to zero mean and unit deviation for the model (undone in what it returns). Never done
@@ -155,9 +155,8 @@ class GPVAE(Trained):
     def _score(self, network: LatentModel, exam: Exam) -> float:
         return Judge(network, exam, _rows_at_once(network)).score()
 
-    def _when_settled(self, network: LatentModel) -> None:
-        if self.standardise:
-            network.begin_to_mix()
+    def _harder(self, network: LatentModel, rows: Rows) -> Callable[[bool], None] | None:
+        return network.mix if self.standardise and network.may_mix and rows.spacing is not None else None
 
     def _afterwards(self, network: LatentModel, exam: Exam) -> None:
         Judge(network, exam, _rows_at_once(network)).set_noise()

@@ -11,7 +11,7 @@ loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the s
 Training hides some observed values from the encoder, and scores them: it learns to fill gaps, not to copy. What then
 counts is p(hidden | visible), for which q(z | visible) is the prior that is wanted, not the GP; hence a β far below 1,
 and little weight on what is visible. What is hidden are single values, runs, and what other series lack: gaps like
-those to be filled. Where that has taught all it can, training goes on with mixtures of series. The paper's bound is
+those to be filled. Where that has taught what it can, training goes on with mixtures of series. The paper's bound is
 that with β near 1, nothing hidden or mixed, and no c_t.
 """
 
@@ -81,8 +81,9 @@ class ModelConfig:
     # but scores; two numbers: drawn between them for each series; 0: nothing is hidden at all
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
-    mix: float = 0.75  # share of the series that is mixed with others once held-out values are predicted no better;
-    # only where all columns are real or positive, and standardised, and steps even
+    mix: float = 0.75  # share of the series that is mixed with others once held-out values are predicted hardly any
+    # better, and as long as that does no harm; only where all columns are real or positive, and standardised, steps
+    # even, and half of the values observed
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -402,8 +403,9 @@ class LatentModel(nn.Module):
         mixture = mixtures(shape[0], self.mixing, generator) if mixes else None
         return Ingredients(known, noise, shown, lender, mixture)
 
-    def begin_to_mix(self) -> None:
-        self.mixing.fill_(self.config.mix)
+    def mix(self, on: bool) -> None:
+        """Mix series with others, from now on, or leave them as they are."""
+        self.mixing.fill_(self.config.mix if on else 0.0)
 
     def bound(self, batch: Batch, given: "Ingredients", warmth: Tensor | float) -> Loss:
         """The loss, all that it depends on given: nothing here but tensors, so that it can be compiled."""
@@ -481,7 +483,8 @@ class LatentModel(nn.Module):
         What is visible weighs, in training, at most half as much as the share of cells that is observed, in columns
         where any is: in sparse tables, to find it again is learned soon, and takes strength from the rest. And the
         gaps of others leave hardly anything visible there, so they are hidden more seldom. A step with few values also
-        has little to set against the KL: with a β that is not less there, latent series would say nothing.
+        has little to set against the KL: with a β that is not less there, latent series would say nothing. Of two
+        series of a table that is more than half empty, too little would be left to mix.
         """
         known = observed[:, observed.any(0)]
         share = float(known.double().mean()) if known.numel() else 1.0
@@ -491,6 +494,7 @@ class LatentModel(nn.Module):
             self.visible_weight = min(VISIBLE_WEIGHT, share / 2)
         if self.config.hide_gaps is None:
             self.hide_gaps = HIDE_GAPS * share
+        self.may_mix &= share >= 0.5
         for part, group, _ in parts_of(self.likelihood):
             if isinstance(part, Poisson):
                 seen = observed[:, group]

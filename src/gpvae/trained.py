@@ -32,7 +32,7 @@ from gpvae.training import (
     train,
 )
 
-ORDER = 5  # of batches, which cells are held out, the pace, which weights: a checkpoint with others is not continued
+ORDER = 6  # of batches, which cells are held out, practice, the pace, which weights: others are not continued
 # Of training, where that is left to us: so many steps, unless the epochs become too few or too many. With a falling
 # learning rate nothing is gained by stopping early, and much by going on; but a table of a few windows has little to
 # say, and is known by heart sooner.
@@ -156,7 +156,7 @@ class Trained(Imputer):
                 fabric=fabric,
                 validate=(lambda: self._score(network, exam)) if held_out.any() else None,
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
-                when_settled=lambda: self._when_settled(network),
+                harder=self._harder(network, exam.rows),
                 report=report,
                 groups=self._groups(network),
                 compile=long,
@@ -178,8 +178,9 @@ class Trained(Imputer):
     def _before(self, network: Any, exam: Exam) -> None:
         """What the network has to know of the data before it is trained."""
 
-    def _when_settled(self, network: Any) -> None:
-        """What changes in training once held-out cells are predicted no better."""
+    def _harder(self, network: Any, rows: Rows) -> Callable[[bool], None] | None:
+        """Turns harder practice on and off, if there is any."""
+        return None
 
     def _afterwards(self, network: Any, exam: Exam) -> None:
         """What the held-out cells settle once training is over."""

@@ -38,7 +38,10 @@ GRADIENT = "gradient"  # its length stands among the parts of a loss
 JUDGEMENTS = 100  # of held-out cells, in a run
 # Where learning rates rise and fall: shares of the epochs in which they rise and after which they fall; the last.
 RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
-SETTLED = 0.15  # share of the epochs without a better score behind which what there is has been learned
+# Harder practice is tried once the line through the scores of the last three tenths of the epochs falls by so little in
+# a tenth of them, and for such a share; scores that are worse by so little are no worse.
+TREND, LITTLE, TRIAL = 0.3, 0.015, 0.1
+AVERAGED_FROM = 0.65  # with harder practice the learning rate does not fall; weights are averaged from here on
 Report = Callable[[int, int, Parts], None]
 
 
@@ -65,7 +68,7 @@ class TrainingConfig:
     anneal: bool = False  # the learning rate rises over the first epochs, and falls in the last to `LAST_PACE`
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
-    keeps_last: bool = False  # the weights of the last epoch, not of the best; such a run may settle
+    keeps_last: bool = False  # the last weights, not those of the best epoch; such a run may practise harder
     patience: int | None = (
         None  # epochs behind the warm-up without a better validation score before training stops; None: never
     )
@@ -82,7 +85,9 @@ class Progression:
     sums: Parts = field(default_factory=dict)  # of this epoch's losses
     best_score: float | None = None
     best_epoch: int | None = None
-    settled: int | None = None  # the epochs after which it had learned what there is
+    tried: int | None = None  # the epochs after which harder practice was tried
+    kept: bool | None = None  # whether it was kept; None: nobody knows yet
+    averaged: int = 0  # epochs whose weights the average holds
     history: list[Parts] = field(default_factory=list)
 
     def count_step(self) -> None:
@@ -103,34 +108,59 @@ class Progression:
     def warmth(self, config: TrainingConfig) -> float:
         return min(1.0, (self.epoch + 1) / (config.warm_up + 1))
 
-    def end(self, config: TrainingConfig) -> int:
-        """How many epochs there are: once settled, as if the learning rate had been planned to fall then."""
-        return config.epochs if self.settled is None else min(config.epochs, math.ceil(self.settled / HOLD))
-
     def is_judged(self, config: TrainingConfig) -> bool:
         """The last epoch is, and at most `JUDGEMENTS` in all, evenly: where epochs are short, judging takes longer.
 
         All are where patience counts them.
         """
         every = 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
-        return (self.end(config) - 1 - self.epoch) % every == 0
+        return (config.epochs - 1 - self.epoch) % every == 0
 
     def pace(self, config: TrainingConfig) -> float:
         """What the learning rate is multiplied with in this epoch."""
         if not config.anneal or config.epochs == 1:
             return 1.0
         risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
-        falling = max(0.0, (self.epoch / max(1, self.end(config) - 1) - HOLD) / (1 - HOLD))
-        return risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
+        falling = max(0.0, (self.epoch / (config.epochs - 1) - HOLD) / (1 - HOLD))
+        return risen if self.kept else risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         return config.patience is not None and self._waiting(config) >= config.patience
 
-    def settle(self, config: TrainingConfig) -> None:
-        """Note, between epochs, that the score has not been better for long, while the learning rate is still high."""
-        waited, early = self._waiting(config) >= SETTLED * config.epochs, self.epoch < HOLD * config.epochs
-        if config.keeps_last and self.settled is None and waited and early:
-            self.settled = self.epoch
+    def practises_harder(self) -> bool:
+        return self.tried is not None and self.kept is not False
+
+    def choose_practice(self, config: TrainingConfig) -> None:
+        """Between epochs: try harder practice once scores hardly fall any more, and keep it if they are no worse by it.
+
+        All that before the learning rate falls: then any score gets better.
+        """
+        trial = math.ceil(TRIAL * config.epochs)
+        if self.tried is None:
+            early = self.epoch < max(config.warm_up, TREND * config.epochs)
+            late = self.epoch + trial > HOLD * config.epochs
+            if not early and not late and self._fall(config) < LITTLE:
+                self.tried = self.epoch
+        elif self.kept is None and self.epoch == self.tried + trial:
+            before, after = self._scores(self.tried - trial, self.tried), self._scores(self.epoch - trial / 2)
+            self.kept = bool(np.mean(after, axis=0)[1] <= np.mean(before, axis=0)[1] + LITTLE)
+
+    def averages(self, config: TrainingConfig) -> bool:
+        """Whether the weights that this epoch ends with are averaged with those of others."""
+        return bool(self.kept) and self.epoch >= AVERAGED_FROM * config.epochs
+
+    def _fall(self, config: TrainingConfig) -> float:
+        """Of a line through the last scores, in a tenth of the epochs; without end if there are too few to tell."""
+        scores = self._scores(self.epoch - TREND * config.epochs)
+        if len(scores) < 4:
+            return math.inf
+        slope, _ = np.polyfit([i for i, _ in scores], [score for _, score in scores], 1)
+        return -0.1 * config.epochs * float(slope)
+
+    def _scores(self, first: float, end: float = math.inf) -> list[tuple[int, float]]:
+        """Epochs that were judged, from the first on and before the end, and their scores."""
+        judged = ((i, parts["validation"]) for i, parts in enumerate(self.history) if "validation" in parts)
+        return [(i, score) for i, score in judged if first <= i < end]
 
     def _waiting(self, config: TrainingConfig) -> int:
         """Epochs behind the warm-up without a better score."""
@@ -146,7 +176,7 @@ def train(
     fabric: Fabric,
     validate: Callable[[], float] | None = None,
     checkpoint: "Checkpoint | None" = None,
-    when_settled: Callable[[], None] | None = None,
+    harder: Callable[[bool], None] | None = None,
     report: Report | None = None,
     groups: list[dict[str, Any]] | None = None,
     compile: bool = False,
@@ -155,9 +185,10 @@ def train(
 
     A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
     device. With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
-    Once the score has not been better for long (`SETTLED`), the learning rate falls earlier, and `when_settled` is
-    called before each epoch. `groups` are the optimiser's: of parameters that learn at rates of their own, or as
-    matrices (see `muon`). With `compile` it is compiled: worth it for very long runs.
+    `harder` is told before each epoch whether to practise harder: that is tried once scores hardly fall any more, and,
+    if it does no harm, kept; the model then ends with an average of its last weights. `groups` are the optimiser's: of
+    parameters that learn at rates of their own, or as matrices (see `muon`). With `compile` it is compiled: worth it
+    for very long runs.
     """
     best = {} if config.keeps_last else _copy(model)
     run = Progression()
@@ -166,18 +197,12 @@ def train(
     if checkpoint and checkpoint.exists():
         checkpoint.restore(model, optimizer, best, run)
     with _interrupts_between_steps() as interrupted:
-        while run.epoch < run.end(config) and not run.out_of_patience(config):
+        while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
             update.begin_epoch()
-            if run.settled is not None and when_settled:
-                when_settled()
-            for index, batch in enumerate(batches(run.epoch)):
-                if index < run.step_in_epoch:
-                    continue  # done before the run was interrupted
-                update(batch)
-                run.count_step()
-                if report:
-                    report(run.epoch, run.step, run.history[-1] if run.history else {})
+            if harder:
+                harder(run.practises_harder())
+            for _ in _steps(update, batches(run.epoch), run, report):
                 if interrupted():
                     update.add_up()
                     if checkpoint:
@@ -185,10 +210,16 @@ def train(
                     raise KeyboardInterrupt
             update.add_up()
             model.eval()
+            if run.averages(config):
+                run.averaged += 1
+                _average(best, model, run.averaged)
+                if run.epoch == config.epochs - 1:
+                    model.load_state_dict(best)
             judged = validate is None or run.is_judged(config)
             if run.count_epoch(validate() if validate and judged else None, judged=judged) and not config.keeps_last:
                 best = _copy(model)
-            run.settle(config)
+            if harder and config.keeps_last:
+                run.choose_practice(config)
             fabric.log_dict(run.history[-1], step=run.epoch)
             for logger in fabric.loggers:
                 logger.save()
@@ -198,6 +229,18 @@ def train(
         model.load_state_dict(best)
     update.close()
     return run
+
+
+def _steps(update: "Update", batches: Iterable[Any], run: Progression, report: Report | None) -> Iterator[None]:
+    """Of one epoch, but for those that were done before the run was interrupted."""
+    for index, batch in enumerate(batches):
+        if index < run.step_in_epoch:
+            continue
+        update(batch)
+        run.count_step()
+        if report:
+            report(run.epoch, run.step, run.history[-1] if run.history else {})
+        yield
 
 
 def update_of(
@@ -495,6 +538,13 @@ def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _average(average: dict[str, Tensor], model: nn.Module, count: int) -> None:
+    """Of so many weights, the model's being the last; w̄ ← w̄ + (w - w̄) / n."""
+    for name, value in _copy(model).items():
+        known = average.get(name, value).to(value.device)
+        average[name] = torch.lerp(known, value, 1 / count) if value.is_floating_point() else value
 
 
 @dataclass(frozen=True)

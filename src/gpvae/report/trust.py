@@ -85,7 +85,7 @@ def _caveat(imputation: Imputation) -> str:
             "a little less of others. They are single cells, chosen at random; longer gaps are harder."
         )
     last = isinstance(imputation.maker, Trained) and imputation.maker.keeps_last
-    roles = ["told when training should come to its end" if last else "chose the best epoch"]
+    roles = ["told training when its practice was too easy" if last else "chose the best epoch"]
     if isinstance(imputation.maker, GPVAE):
         roles.append("set the level of the noise, where it is learned")
     lie = "They were chosen at random, cell by cell; longer gaps are harder."
