@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from gpvae import Imputation, Panel
 from gpvae.imputation import Draws
@@ -48,11 +49,12 @@ def log_normal(series: int = 4, steps: int = 60) -> Imputation:
 
 
 def filled(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
-    """Draws that are off from the truth by 1, as they say if `spread` is 1."""
+    """Draws that are off from the truth by 1, as they say if `spread` is 1; spread evenly, as those of imputers are."""
     rng, scaling = np.random.default_rng(seed), Scaling.of(panel, standardise=True)
     cells = np.flatnonzero(~panel.observed)
     centre = truth.flat[cells] + rng.normal(size=len(cells))
-    values = centre[:, None] + spread * rng.normal(size=(len(cells), samples))
+    ranks = rng.permuted(np.tile(np.arange(samples), (len(cells), 1)), axis=1)
+    values = centre[:, None] + spread * stats.norm.ppf((ranks + rng.random(ranks.shape)) / samples)
     feature = cells % len(panel.columns)
     scaled = (values - scaling.shift[feature, None]) / scaling.scale[feature, None]
     draws = Draws(scaled.astype(np.float32), feature, scaling)

@@ -175,7 +175,7 @@ BAD_TABLES = {
         ("impute good.csv -o good.csv", "good.csv exists already and is kept"),
         ("impute good.csv -o nowhere/out.csv", "cannot write nowhere/out.csv: there is no folder nowhere"),
         ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
-        ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 19 samples, not 5"),
+        ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 10 samples, not 5"),
         ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
         ("impute good.csv -o out.csv --model m --epochs 3", "--model brings a method that is trained"),
         ("impute good.csv -o out.csv --model m --method brits", "--model brings a method that is trained"),

@@ -7,11 +7,12 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Generator, Tensor
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
-from gpvae.baselines.gp import ChannelGP, _NegativeLogDensity
+from gpvae.baselines.gp import GP, ChannelGP, _NegativeLogDensity
 from gpvae.batches import Batch, Batches, Cut, Piece, Rows, in_windows
 from gpvae.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
 from gpvae.panel import Panel
@@ -188,6 +189,20 @@ def test_draws_have_the_posteriors_mean_and_covariance(grid: bool) -> None:
         assert (centred.mean(0).abs() < 5 * (variance / draws).sqrt()).all()
         error = ((variance.unsqueeze(-1) * variance + exact**2) / draws).sqrt()
         assert ((centred.mT @ centred / draws - exact).abs() < 5 * error).all()
+
+
+def test_draws_that_are_filled_in_are_spread_evenly_and_still_joint() -> None:
+    """One in each n-th of the cell's Gaussian. Neighbours in a long gap of a smooth series rise and fall together."""
+    x = np.sin(np.arange(200) / 9)[:, None]
+    x[100:150] = np.nan
+    filled = GP(epochs=3, validation=0.0, device="cpu").fit(x).impute(x, samples=100)
+    gaps = np.isnan(x)
+    place = stats.norm.cdf((filled.samples[:, gaps] - filled.mean[gaps]) / filled.std[gaps])  # (sample, cell)
+    within = 100 * np.sort(place, axis=0) - np.arange(100)[:, None]
+    assert ((within > -1e-3) & (within < 1 + 1e-3)).all()  # but for rounding
+    correlation = np.corrcoef(place[:, 20:30].T)
+    assert correlation[0, 1] > 0.5
+    assert correlation[0, 1] > correlation[0, 9]
 
 
 def test_draws_of_different_series_and_features_are_independent() -> None:

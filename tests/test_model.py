@@ -278,6 +278,21 @@ def test_gaussian_likelihood(noise: float | None) -> None:
     torch.testing.assert_close(draws.var(0), likelihood.variance(decoded), rtol=0.03, atol=0)
 
 
+@pytest.mark.parametrize("samples", [1, 7, 100])
+def test_samples_of_a_cell_are_spread_evenly_and_those_of_others_know_nothing_of_them(samples: int) -> None:
+    """One in each n-th of the distribution: of zeros and ones, as many ones as there should be, but for a fraction."""
+    gaussian, decoded = distributions.Gaussian(3, 0.7), torch.randn(500, 3, generator=seeded(1)).expand(samples, 500, 3)
+    place = Normal(0, 0.7).cdf(gaussian.sample(decoded, seeded()) - decoded)
+    within = samples * place.sort(0).values - torch.arange(samples).view(-1, 1, 1)
+    assert (within > -1e-3).all()  # but for rounding
+    assert (within < 1 + 1e-3).all()
+    centred = (place - 0.5).flatten(1)
+    together = (centred[:, 1:] * centred[:, :-1]).mean() * 12  # of neighbouring cells: their correlation, on average
+    assert abs(float(together)) < 5 / math.sqrt(1499 * samples)
+    ones = distributions.Bernoulli(3).sample(decoded, seeded()).sum(0)
+    assert ((ones - samples * decoded[0].sigmoid()).abs() < 1.01).all()
+
+
 def test_learned_noise_can_be_set_and_has_a_floor() -> None:
     likelihood = distributions.Gaussian(3)
     likelihood.set_noise(torch.tensor([0.3, 2.0, 0.0]))

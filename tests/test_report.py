@@ -313,12 +313,12 @@ class TestTrust:
         good, poor = (filled(panel, truth, spread=spread) for spread in (1.0, 0.05))
         assert good.draws is not None
         assert poor.draws is not None
-        failing = np.isin(panel.series_of_row[good.cells // 3], [0, 1])
+        failing = np.isin(panel.series_of_row[good.cells // 3], [0])
         draws = replace(good.draws, scaled=np.where(failing[:, None], poor.draws.scaled, good.draws.scaled))
         found = judge(Evidence(replace(good, draws=draws), truth, ~panel.observed), "x")
         point = found["calibration"]["points"][-1]
         assert point["share"] < 0.87
-        assert point["high"] > 0.9  # two of twenty series: that may be chance
+        assert point["high"] > 0.9  # one of twenty series: that may be chance
         assert found["coverage"]["verdict"] == "unclear"
         assert found["by_column"]["sentence"].startswith("In no column")
 
@@ -332,10 +332,10 @@ class TestTrust:
     def test_too_few_samples_are_said(self) -> None:
         panel, truth = gappy()
         imputation = filled(panel, truth, samples=5)
-        assert "at least 19 samples" in judge(Evidence(imputation, truth, ~panel.observed), "x")["none"]
+        assert "at least 10 samples" in judge(Evidence(imputation, truth, ~panel.observed), "x")["none"]
         found = summary(imputation)["series"]
         assert not found["bands"]
-        assert "at least 19 samples" in found["without_bands"]
+        assert "at least 10 samples" in found["without_bands"]
 
     def test_an_imputer_is_judged_by_what_it_held_out(self, tiny: GPVAE, waves: Any, tmp_path: Path) -> None:
         imputation = tiny.fit(waves).impute(waves)

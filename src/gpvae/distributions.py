@@ -106,7 +106,9 @@ class Likelihood(Protocol):
     def log_prob(self, decoded: Tensor, values: Tensor) -> Tensor: ...
     def mean(self, decoded: Tensor) -> Tensor: ...
     def variance(self, decoded: Tensor) -> Tensor: ...
-    def sample(self, decoded: Tensor, generator: Generator) -> Tensor: ...
+    def sample(self, decoded: Tensor, generator: Generator) -> Tensor:
+        """(sample, ..., output) → (sample, ..., feature); the samples of a cell are spread evenly: see `evenly`."""
+        ...
 
 
 class _Elementwise(nn.Module):
@@ -467,9 +469,23 @@ def neighbours_for(reach: float) -> int:
     return min(64, max(16, math.ceil(1.4 * reach)))
 
 
+def evenly(ranks: Tensor, generator: Generator) -> Tensor:
+    """Uniform numbers in the order of `ranks`, 0 to n - 1 along the first dimension: one in each n-th of (0, 1).
+
+    u_i = (rank_i + v_i) / n,  v_i uniform
+
+    Each is uniform, as if drawn by itself, but n of them lie closer to the whole: quantiles read from 20 are about as
+    exact as from 100 that know nothing of each other (stratified, or Latin hypercube, sampling).
+    """
+    within = torch.rand(ranks.shape, generator=generator, device=ranks.device)
+    edge = torch.finfo(within.dtype).eps / 2
+    return ((ranks + within) / len(ranks)).clamp(edge, 1 - edge)
+
+
 def _uniform_like(x: Tensor, generator: Generator) -> Tensor:
-    return torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    """Along the first dimension `evenly`, in random order; cells know nothing of each other."""
+    return evenly(torch.rand(x.shape, generator=generator, device=x.device).argsort(0), generator).to(x.dtype)
 
 
 def _normal_like(x: Tensor, generator: Generator) -> Tensor:
-    return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return torch.special.ndtri(_uniform_like(x, generator))

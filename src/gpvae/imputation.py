@@ -33,15 +33,16 @@ class Draws:
         return self.scaled.shape[1]
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Of each cell, by reading the i-th of n draws as the quantile i/(n+1). (quantile, cell)
+        """Of each cell, by reading the i-th of n draws as the quantile (i - ½)/n. (quantile, cell)
 
-        That makes the coverage right for any n. (NumPy's "weibull"; to sort some rows at a time is ten times as fast.)
+        Draws are spread evenly, one in each n-th of the distribution (`distributions.evenly`), so that makes the
+        coverage right for any n. (NumPy's "hazen"; to sort some rows at a time is ten times as fast.)
         Between two draws lies a value between them; for a column of whole numbers or levels, the outer of the two, as
         seen from the median. Categories have no order, hence no quantiles.
         """
         for each in q:
             require_samples(each, self.count)
-        place = np.array(q) * (self.count + 1) - 1
+        place = np.array(q) * self.count - 0.5
         below = np.clip(np.floor(place + 1e-9).astype(int), 0, self.count - 1)
         above, share = np.minimum(below + 1, self.count - 1), np.clip(place - below, 0, 1)
         outer = np.where(share < 1e-6, 0.0, np.array(q) > 0.5)
@@ -333,8 +334,8 @@ def require_quantile(q: float) -> None:
 
 
 def require_samples(q: float, samples: int) -> None:
-    """Beyond the outermost draws nothing is known: the quantile q needs at least 1/q - 1 of them, from either side."""
+    """Beyond the outermost draws nothing is known: the quantile q needs at least ½ / q of them, from either side."""
     require_quantile(q)
-    needed = math.ceil(1 / min(q, 1 - q) - 1e-9) - 1
+    needed = math.ceil(0.5 / min(q, 1 - q) - 1e-9)
     if samples < needed:
         raise DataError(f"the quantile {q:g} needs at least {needed} samples, not {samples}")

@@ -252,7 +252,7 @@ class GPVAE(Trained):
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         counts = missing.sum(axis=1)
         first = np.cumsum(counts) - counts  # the first missing cell of each row
-        filled = Gathering(int(counts.sum()), samples, self.schema_.scaling)
+        filled = Gathering(np.nonzero(missing)[1], samples, self.schema_.scaling)
         likelihood = self.model_.likelihood
         with tensor_cores(self._device):
             for rows, chosen, decoded, generator in self._decoded(panel, samples, seed):
@@ -260,7 +260,6 @@ class GPVAE(Trained):
                 filled.add(
                     spans(first[rows], counts[rows]),
                     chosen,
-                    gaps % missing.shape[1],
                     mean=likelihood.mean(decoded).flatten(1)[:, gaps],
                     variance=likelihood.variance(decoded).flatten(1)[:, gaps],
                     draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
@@ -308,7 +307,7 @@ class GPVAE(Trained):
         """Posterior samples of the rows that have gaps, decoded, in chunks that fit memory.
 
         Yields the rows, which of the samples these are, the decoded samples (sample, row, output), and the random
-        numbers to go on with.
+        numbers to go on with. Of long series latent samples are drawn a few at a time, and decoded in parts.
         """
         device = self._device
         rows = self.schema_.rows(panel, panel.observed, device)
@@ -320,13 +319,14 @@ class GPVAE(Trained):
             places = rows_of(pieces)
             gaps = ~panel.observed[places].all(axis=-1)
             wanted = batch.valid.flatten().nonzero().squeeze(-1)[torch.from_numpy(gaps).to(device)]
-            seen = context.flatten(0, 1)[wanted]
-            step = max(1, at_once // batch.observed[..., 0].numel())
+            seen, asked = context.flatten(0, 1)[wanted], places[gaps]
+            step = max(1, NUMBERS_AT_ONCE[device.type] // posterior.mean.numel())
             for first in range(0, samples, step):
                 chosen = slice(first, min(first + step, samples))
                 shape = (chosen.stop - first, *posterior.mean.shape)
-                z = posterior.sample(torch.randn(shape, generator=generator, device=device))
-                yield places[gaps], chosen, self.model_.decode_missing(z.flatten(1, 2)[:, wanted], seen), generator
+                z = posterior.sample(torch.randn(shape, generator=generator, device=device)).flatten(1, 2)[:, wanted]
+                for some in _slices(len(asked), max(1, at_once // len(z))):
+                    yield asked[some], chosen, self.model_.decode_missing(z[:, some], seen[some]), generator
 
 
 def _deviations(values: Floats) -> Floats:
@@ -335,6 +335,11 @@ def _deviations(values: Floats) -> Floats:
     count = np.maximum(1, there.sum(axis=0))
     mean = np.where(there, values, 0).sum(axis=0) / count
     return np.sqrt((np.where(there, values - mean, 0) ** 2).sum(axis=0) / count)
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    """Of so many, one behind the other; one of nothing if there are none."""
+    return [slice(first, first + size) for first in range(0, max(1, count), size)]
 
 
 def _whole(panel: Panel) -> list[Part]:
@@ -354,33 +359,27 @@ def spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.in
 class Gathering:
     """What was drawn for each missing cell, gathered from the device while it computes the next."""
 
-    def __init__(self, cells: int, samples: int, scaling: Scaling):
+    def __init__(self, columns: NDArray[np.int64], samples: int, scaling: Scaling):
+        self.columns = columns  # (cell,)
         self.scaling = torch.from_numpy(np.stack([scaling.shift, scaling.scale, scaling.of_kind("positive")]))
-        self.draws = np.empty((cells, samples), dtype=np.float32)
-        self.mean_and_std = np.full((2, cells), np.nan)
-        self.sums: Tensor | float = 0.0  # over the samples so far: of means, their squares, and variances
+        self.draws = np.empty((len(columns), samples), dtype=np.float32)
+        self.sums = np.zeros((3, len(columns)))  # over the samples so far: of means, their squares, and variances
         self.pending: tuple[Any, ...] = ()
 
     def add(
         self,
         cells: NDArray[np.int64],
         chosen: slice,
-        columns: Tensor,
         *,
         mean: Tensor,
         variance: Tensor,
         draws: Tensor,
     ) -> None:
-        """(sample, cell) of some cells of some columns; of all samples, or of a few at a time and in order."""
+        """(sample, cell) of some of the cells, and some of the samples."""
+        columns = torch.from_numpy(self.columns[cells]).to(mean.device)
         wide, noise = self._in_units(mean.double(), variance.double(), columns)
-        self.sums = self.sums + torch.stack([wide.sum(0), (wide**2).sum(0), noise.sum(0)])
-        moments = None
-        if chosen.stop == self.draws.shape[1]:
-            centre, square, noise = self.sums / chosen.stop
-            shift = self.scaling.to(centre.device)[0, columns]
-            moments = _to_host(torch.stack([shift + centre, ((square - centre**2).clamp(min=0) + noise).sqrt()]))
-            self.sums = 0.0
-        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), moments)
+        sums = _to_host(torch.stack([wide.sum(0), (wide**2).sum(0), noise.sum(0)]))
+        before, self.pending = self.pending, (cells, chosen, _to_host(draws.T.contiguous()), sums)
         self._store(*before)
 
     def _in_units(self, mean: Tensor, variance: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -399,18 +398,18 @@ class Gathering:
     def _store(self, *part: Any) -> None:
         if not part or not len(part[0]):
             return
-        cells, chosen, draws, moments = part
+        cells, chosen, draws, sums = part
         run = slice(cells[0], cells[-1] + 1) if (np.diff(cells) == 1).all() else cells
         torch.from_numpy(self.draws)[run, chosen] = draws()
-        if moments:
-            self.mean_and_std[:, run] = moments()
+        self.sums[:, run] += sums().numpy()
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and deviation of each cell, observation noise included, in the data's units."""
         self._store(*self.pending)
         self.pending = ()
-        mean, std = self.mean_and_std
-        return mean, std
+        centre, square, noise = self.sums / self.draws.shape[1]
+        shift = self.scaling[0].numpy()[self.columns]
+        return shift + centre, np.sqrt(np.maximum(square - centre**2, 0) + noise)
 
 
 def _to_host(x: Tensor) -> Callable[[], Tensor]:

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from gpvae import kernels
 from gpvae.batches import Batch, Part, Rows, in_windows, whole_pieces
-from gpvae.distributions import Gaussian
+from gpvae.distributions import Gaussian, evenly
 from gpvae.imputer import Filled
 from gpvae.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.linalg import LOG_2PI
@@ -75,8 +75,9 @@ class GP(Trained):
                 each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
             )
             mean[rows], std[rows] = centre, np.sqrt(variance)
-            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep].cpu().numpy()
-            draws[number[rows][missing[rows]]] = drawn[:, missing[rows]].T
+            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep]
+            even = torch.special.ndtri(evenly(drawn.argsort(0).argsort(0), generator)).cpu().numpy()
+            draws[number[rows][missing[rows]]] = (centre + np.sqrt(variance) * even)[:, missing[rows]].T
         feature = np.nonzero(missing)[1]
         return Filled(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
 

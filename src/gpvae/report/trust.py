@@ -298,7 +298,10 @@ def _away(name: str) -> str:
 
 
 def _pit(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
-    """Ranks of the truth among the draws, ties broken at random: uniform if the distributions are right."""
+    """Ranks of the truth among the draws, ties broken at random: uniform if the distributions are right.
+
+    The i-th of n draws stands for the quantile (i - ½)/n, as in `Draws.quantiles`.
+    """
     assert own.draws is not None
     draws, asked = own.draws.at(cells.ravel()[own.cells]), truth[cells]
     generator, places = np.random.default_rng(0), list[Floats]()
@@ -307,8 +310,8 @@ def _pit(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
         values = draws.at(some).values()
         near = np.abs(values - asked[some, None]) <= 1e-9 * np.abs(asked[some, None])
         below, same = ((values < asked[some, None]) & ~near).sum(axis=1), near.sum(axis=1)
-        places.append((below + generator.random(len(below)) * (same + 1)) / (draws.count + 1))
-    pit = np.concatenate(places)
+        places.append((below - 0.5 + generator.random(len(below)) * (same + 1)) / draws.count)
+    pit = np.clip(np.concatenate(places), 0, 1)
     counts = np.histogram(pit, bins=10, range=(0, 1))[0]
     return {"shares": (counts / len(pit)).tolist(), "cells": len(pit), "sentence": _shape(pit, counts)}
 
