@@ -289,6 +289,13 @@ def test_harder_practice_is_tried_when_scores_hardly_fall_and_kept_if_it_does_no
     assert practising(steadily(0.005), epochs=12)[0] == "." * 12  # too few scores for a line
 
 
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_say_nothing(score: float) -> None:
+    """One of them keeps the line from being laid as long as it is among the last twelve, or from a good verdict."""
+    assert practising(lambda epoch, harder: score if epoch == 4 else 0.0)[0] == "." * 17 + "x" * 23
+    assert practising(lambda epoch, harder: score if epoch == 15 else 0.0)[0] == "." * 12 + "xxxx" + "." * 24
+
+
 def test_one_lucky_score_does_not_hide_that_they_hardly_fall() -> None:
     assert practising(lambda epoch, harder: -0.05 if epoch == 9 else 0.0)[0] == "." * 12 + "x" * 28
 

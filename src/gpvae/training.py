@@ -143,7 +143,7 @@ class Progression:
                 self.tried = self.epoch
         elif self.kept is None and self.epoch == self.tried + trial:
             before, after = self._scores(self.tried - trial, self.tried), self._scores(self.epoch - trial / 2)
-            self.kept = bool(np.mean(after, axis=0)[1] <= np.mean(before, axis=0)[1] + LITTLE)
+            self.kept = bool(np.mean([*after.values()]) <= np.mean([*before.values()]) + LITTLE)
 
     def averages(self, config: TrainingConfig) -> bool:
         """Whether the weights that this epoch ends with are averaged with those of others."""
@@ -152,15 +152,15 @@ class Progression:
     def _fall(self, config: TrainingConfig) -> float:
         """Of a line through the last scores, in a tenth of the epochs; without end if there are too few to tell."""
         scores = self._scores(self.epoch - TREND * config.epochs)
-        if len(scores) < 4:
+        if len(scores) < 4 or not all(map(math.isfinite, scores.values())):
             return math.inf
-        slope, _ = np.polyfit([i for i, _ in scores], [score for _, score in scores], 1)
+        slope, _ = np.polyfit([*scores], [*scores.values()], 1)
         return -0.1 * config.epochs * float(slope)
 
-    def _scores(self, first: float, end: float = math.inf) -> list[tuple[int, float]]:
-        """Epochs that were judged, from the first on and before the end, and their scores."""
-        judged = ((i, parts["validation"]) for i, parts in enumerate(self.history) if "validation" in parts)
-        return [(i, score) for i, score in judged if first <= i < end]
+    def _scores(self, first: float, end: float = math.inf) -> dict[int, float]:
+        """Of the epochs that were judged, from the first on and before the end."""
+        judged = {i: parts["validation"] for i, parts in enumerate(self.history) if "validation" in parts}
+        return {i: score for i, score in judged.items() if first <= i < end}
 
     def _waiting(self, config: TrainingConfig) -> int:
         """Epochs behind the warm-up without a better score."""
