@@ -262,4 +262,4 @@ class Peer(Imputer):
             return Filled(scaling.undo(found[window, step, feature], feature))
         drawn = found[window, :, step, feature]  # (cell, sample)
         mean, std = scaling.undo(drawn.mean(axis=1), feature), scaling.scale[feature] * drawn.std(axis=1)
-        return Filled(mean, std, drawn)
+        return Filled(mean, std, drawn, evenly=False)

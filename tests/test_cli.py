@@ -175,7 +175,10 @@ BAD_TABLES = {
         ("impute good.csv -o good.csv", "good.csv exists already and is kept"),
         ("impute good.csv -o nowhere/out.csv", "cannot write nowhere/out.csv: there is no folder nowhere"),
         ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
-        ("impute good.csv -o out.csv --samples 5", "the quantile 0.05 needs at least 10 samples, not 5"),
+        (
+            "impute good.csv -o out.csv --samples 5",
+            "end of the 0.9 interval, needs at least 19 samples, not 5",
+        ),
         ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
         ("impute good.csv -o out.csv --model m --epochs 3", "--model brings a method that is trained"),
         ("impute good.csv -o out.csv --model m --method brits", "--model brings a method that is trained"),
@@ -328,6 +331,14 @@ def test_data_sets_are_listed_and_fetched(run: Run, tmp_path: Path, monkeypatch:
     wrong = run("datasets", "imagenet")
     assert wrong.exit_code == 1
     assert "Error: there is no data set 'imagenet'; there are healing_mnist, sprites" in wrong.output
+
+
+@pytest.mark.parametrize("command", ["impute sensors.csv -o out.csv", "evaluate sensors.csv"])
+def test_an_interval_in_per_cent_is_told_what_it_should_be(run: Run, sensors: Path, command: str) -> None:
+    result = run(*command.split(), "--interval", "90")
+    assert result.exit_code == 2
+    assert "0.9 is" in result.output
+    assert "not at 90" in result.output
 
 
 @pytest.mark.parametrize("method", ["linear", "gp", "brits"])

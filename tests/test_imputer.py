@@ -16,12 +16,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from gpvae import BRITS, GPVAE, DataError, ModelConfig, Panel, imputation, latent, paper, trained
-from gpvae.batches import Batch
+from gpvae import BRITS, GPVAE, VAE, DataError, ModelConfig, Panel, imputation, latent, paper, trained
+from gpvae.batches import Batch, Rows
 from gpvae.distributions import Gaussian, SelectiveBernoulli
 from gpvae.imputation import Draws
 from gpvae.kernels import Cauchy
 from gpvae.methods import method
+from gpvae.model import LatentModel
 from gpvae.scaling import Scaling
 from gpvae.trained import Exam
 
@@ -351,11 +352,13 @@ def test_scaling_ignores_rounding_noise_in_a_constant_column() -> None:
 
 @pytest.mark.parametrize("q", [0.0, 1.0, -0.1])
 def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array) -> None:
-    result = tiny.set_params(epochs=1).fit(waves).impute(waves, samples=9)
+    result = tiny.set_params(epochs=1).fit(waves).impute(waves, samples=18)
     with pytest.raises(DataError, match="between 0 and 1"):
         result.quantile(q)
-    with pytest.raises(DataError, match=r"the quantile 0.05 needs at least 10 samples, not 9"):
+    with pytest.raises(DataError, match=r"the quantile 0.05, .* 0.9 interval, needs at least 19 samples, not 18"):
         result.interval(0.9)
+    with pytest.raises(DataError, match=r"between 0 and 1 \(0.9 is 90 %\), not at 90"):
+        result.interval(90)
 
 
 def test_warm_up_that_makes_no_sense(tiny: GPVAE, waves: Array) -> None:
@@ -363,13 +366,32 @@ def test_warm_up_that_makes_no_sense(tiny: GPVAE, waves: Array) -> None:
         tiny.set_params(warm_up=2).fit(waves)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 10, 100])
-def test_quantiles_are_numpys(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["hazen", "weibull"])
+@pytest.mark.parametrize("samples", [1, 2, 19, 100])
+def test_quantiles_are_numpys(samples: int, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imputation, "SORTED_AT_ONCE", 3)
     scaled = np.random.default_rng(samples).normal(size=(8, samples)).astype(np.float32)
-    draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)))
-    q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 0.5 <= each * samples <= samples - 0.5]
-    np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method="hazen"), atol=1e-6)
+    draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)), evenly=method == "hazen")
+    q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]
+    np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method=method), atol=1e-6)
+    places = np.arange(samples, dtype=np.float64)
+    some = [(each, place) for each, place in zip(draws.levels(places), places, strict=True) if 0.05 <= each <= 0.95]
+    if samples > 2:  # what stands in a place is the quantile of its level
+        found = draws.quantiles([level for level, _ in some])
+        np.testing.assert_allclose(found, np.sort(scaled).T[[int(place) for _, place in some]], atol=1e-6)
+
+
+@pytest.mark.parametrize(("latent", "samples", "least"), [(0.0, 100, 0.895), (0.0, 20, 0.895), (1.0, 100, 0.885)])
+def test_coverage_of_the_truth_by_few_draws(latent: float, samples: int, least: float) -> None:
+    """All of the uncertainty is in the noise, whose draws are spread; or in the latent series, whose are not."""
+    likelihood, generator = Gaussian(1, 1.0), torch.Generator().manual_seed(0)
+    cells, noise = 40_000, float(latent == 0)
+    z = latent * torch.randn((samples, cells, 1), generator=generator)
+    scaled = (z + noise * likelihood.sample(torch.zeros_like(z), generator)).squeeze(-1).T.numpy()
+    draws = Draws(scaled, np.zeros(cells, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)))
+    truth = np.random.default_rng(1).normal(size=cells)
+    lower, upper = draws.quantiles([0.05, 0.95])
+    assert least < ((lower < truth) & (truth < upper)).mean() < 0.905 + 0.015 * (samples == 20)
 
 
 def test_preset_that_was_not_unpacked_says_how_to_use_it(waves: Array) -> None:
@@ -543,20 +565,35 @@ def test_batches_grow_with_the_data(series: int, size: int) -> None:
 def test_series_are_mixed_once_held_out_cells_are_predicted_hardly_any_better(
     tiny: GPVAE, waves: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind three tenths of 20 epochs; the trial ends after eight. A score that never changes is no worse by it."""
+    """Behind three tenths of 80 epochs. A score that never changes is no worse by it."""
     monkeypatch.setattr(GPVAE, "_score", lambda *_: 1.0)
 
-    def losses(data: Array = waves, *, mix: float = 0.75, standardise: bool = True) -> list[float]:
-        model = replace(tiny.model, mix=mix, beta=0.01)
-        fitted = GPVAE(model, epochs=20, standardise=standardise, device="cpu").fit(data)
-        assert float(fitted.model_.mixing) == (0.75 if mix and standardise and data is waves else 0)
+    def losses(**changes: Any) -> list[float]:
+        model = replace(tiny.model, mix=changes.pop("mix", 0.75), beta=0.01)
+        fitted = GPVAE(model, **{"epochs": 80, "device": "cpu", **changes}).fit(waves)
         return [epoch["nll"] for epoch in fitted.history_]
 
     mixed, never = losses(), losses(mix=0.0)
-    assert [one == other for one, other in zip(mixed, never, strict=True)] == [True] * 6 + [False] * 14
-    losses(standardise=False)
-    sparse = np.where(np.random.default_rng(0).random(waves.shape) < 0.6, np.nan, waves)
-    assert losses(sparse) == losses(sparse, mix=0.0)
+    assert [one == other for one, other in zip(mixed, never, strict=True)] == [True] * 24 + [False] * 56
+    assert losses(standardise=False) == losses(standardise=False, mix=0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "series", "even", "mixes"),
+    [
+        ({}, 2, True, True),
+        ({}, 1, True, False),  # nothing to mix with
+        ({}, 2, False, False),
+        ({"standardise": False}, 2, True, False),
+        ({"model": ModelConfig(mix=0.0)}, 2, True, False),
+        ({"model": VAE}, 2, True, False),
+    ],
+)
+def test_which_tables_are_practised_harder(changes: dict[str, Any], series: int, even: bool, mixes: bool) -> None:
+    """Others would have nothing to gain from a learning rate that stays."""
+    imputer, network = GPVAE(**changes), LatentModel(changes.get("model", ModelConfig()), 2)
+    rows = Rows(torch.zeros(9, 2), torch.ones(9, 2, dtype=torch.bool), torch.arange(9.0), 1.0 if even else None)
+    assert (imputer._harder(network, rows, series) is not None) is mixes
 
 
 def test_whether_the_last_weights_are_kept() -> None:

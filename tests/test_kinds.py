@@ -339,10 +339,13 @@ def test_values_that_do_not_suit_their_column(change: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
-        ({"colour": "count"}, "kinds names a column 'colour'; the columns are dose, visits, heat"),
+        (
+            {"colour": "count"},
+            "'colour', but there is no such column of numbers: there are dose, visits, heat",
+        ),
         (
             {"unit": "count"},
-            r"kinds names a column 'unit'; the columns are dose, visits, heat \(text cannot be count\)",
+            "kinds names a column 'unit', but there is no such column of numbers: there are dose, visits, heat",
         ),
         ({"unit": "magic"}, "the kind of column 'unit' is one of real, positive, .*, not 'magic'"),
         ({"dose": "magic"}, "the kind of column 'dose' is one of real, positive, .*, not 'magic'"),

@@ -293,6 +293,16 @@ def test_samples_of_a_cell_are_spread_evenly_and_those_of_others_know_nothing_of
     assert ((ones - samples * decoded[0].sigmoid()).abs() < 1.01).all()
 
 
+@pytest.mark.parametrize("edge", [0.0, 1 - 2**-24])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_draws_at_the_very_edge_are_finite(edge: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(shape, edge))
+    drawn = distributions.Gaussian(2, 0.7).to(dtype).sample(torch.zeros(5, 3, 2, dtype=dtype), seeded())
+    assert drawn.dtype == dtype
+    assert drawn.isfinite().all()
+    assert drawn.abs().max() > 3
+
+
 def test_learned_noise_can_be_set_and_has_a_floor() -> None:
     likelihood = distributions.Gaussian(3)
     likelihood.set_noise(torch.tensor([0.3, 2.0, 0.0]))
@@ -653,6 +663,15 @@ def test_series_are_mixed_once_training_says_so() -> None:
     again = model.ingredients(batch.times, (4, 9), seeded(2))
     assert again.mixture is not None
     assert not again.mixture.angle.any()
+
+
+@pytest.mark.parametrize(("seen", "mixes"), [(11, True), (10, True), (9, False)])
+def test_tables_of_which_less_than_half_is_seen_are_not_mixed(seen: int, mixes: bool) -> None:
+    """A column without any value does not count."""
+    model, observed = LatentModel(LOOKING_AROUND, 3), torch.zeros(10, 3, dtype=torch.bool)
+    observed[:, :2] = (torch.arange(20) < seen).view(10, 2)
+    model.meet(torch.zeros(10, 3), observed)
+    assert model.can_mix(2, even=True) is mixes
 
 
 def test_mixtures_lend_no_gaps_of_their_own() -> None:

@@ -247,6 +247,7 @@ class TestTrust:
         outer = found["pit"]["shares"][0] + found["pit"]["shares"][-1]
         assert {1.0: abs(outer - 0.2) < 0.05, 0.4: outer > 0.4, 3.0: outer < 0.05}[spread]
         assert {1.0: "evenly", 0.4: "too sure", 3.0: "too cautious"}[spread] in found["pit"]["sentence"]
+        assert sum(found["pit"]["shares"]) == pytest.approx(1)  # those beyond all draws too
 
     def test_cells_that_set_the_intervals_do_not_vouch_for_them(self) -> None:
         panel, truth = gappy(series=20, steps=60)
@@ -332,10 +333,10 @@ class TestTrust:
     def test_too_few_samples_are_said(self) -> None:
         panel, truth = gappy()
         imputation = filled(panel, truth, samples=5)
-        assert "at least 10 samples" in judge(Evidence(imputation, truth, ~panel.observed), "x")["none"]
+        assert "at least 19 samples" in judge(Evidence(imputation, truth, ~panel.observed), "x")["none"]
         found = summary(imputation)["series"]
         assert not found["bands"]
-        assert "at least 10 samples" in found["without_bands"]
+        assert "at least 19 samples" in found["without_bands"]
 
     def test_an_imputer_is_judged_by_what_it_held_out(self, tiny: GPVAE, waves: Any, tmp_path: Path) -> None:
         imputation = tiny.fit(waves).impute(waves)
@@ -343,7 +344,7 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        ended = "they told training when its practice was too easy and set the level of the noise, where it is learned"
+        ended = "they watched over training and set the level of the noise, where it is learned"
         assert ended in found["trust"]["caveat"]
         assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()

@@ -4,6 +4,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -261,7 +262,7 @@ def test_the_last_weights_are_kept_or_the_best(keeps_last: bool, kept: int, tmp_
         assert any(name.startswith("best.") for name in file.keys()) != keeps_last  # noqa: SIM118
 
 
-def practising(given: Callable[[int, bool], float], *, epochs: int = 40, **settings: Any) -> tuple[str, Progression]:
+def practising(given: Callable[[int, bool], float], *, epochs: int = 80, **settings: Any) -> tuple[str, Progression]:
     """Epoch by epoch whether practice was harder (x) or not (.), the score being `given` by the epoch and that."""
     told = list[bool]()
 
@@ -273,34 +274,72 @@ def practising(given: Callable[[int, bool], float], *, epochs: int = 40, **setti
     return "".join(".x"[each] for each in told), found
 
 
-def steadily(fall: float, harm: float = 0.0) -> Callable[[int, bool], float]:
-    """Scores of 40 epochs that fall so much in a tenth of them, with ups and downs, and that harder practice harms."""
-    return lambda epoch, harder: -fall * epoch / 4 + 0.02 * (-1) ** epoch + harm * harder
+def steadily(fall: float, harm: float = 0.0, *, epochs: int = 80) -> Callable[[int, bool], float]:
+    """Scores that fall so much in a tenth of the epochs, with ups and downs, and that harder practice harms."""
+    return lambda epoch, harder: -fall * epoch / (0.1 * epochs) + 0.02 * (-1) ** (epoch // 2) + harm * harder
 
 
-def test_harder_practice_is_tried_when_scores_hardly_fall_and_kept_if_it_does_no_harm() -> None:
-    """A line is laid through three tenths of the epochs, here twelve; the trial takes four."""
-    assert practising(steadily(0.025))[0] == "." * 40
-    assert practising(steadily(0.005))[0] == "." * 12 + "x" * 28
-    assert practising(steadily(0.005, harm=0.01))[0] == "." * 12 + "x" * 28
-    assert practising(steadily(0.005, harm=0.05))[0] == "." * 12 + "xxxx" + "." * 24  # once, and never again
-    assert practising(steadily(0.005), warm_up=15)[0] == "." * 15 + "x" * 25
-    assert practising(steadily(0.005), keeps_last=False)[0] == "." * 40
-    assert practising(steadily(0.005), epochs=12)[0] == "." * 12  # too few scores for a line
+@pytest.mark.parametrize(("epochs", "first", "trial"), [(80, 24, 8), (100, 30, 10), (300, 90, 30), (733, 220, 74)])
+def test_harder_practice_is_tried_when_scores_hardly_fall_and_kept_if_it_does_no_harm(
+    epochs: int, first: int, trial: int
+) -> None:
+    """A line is laid through three tenths of the epochs; the trial takes a tenth. Of many epochs some are judged."""
+    before, rest = "." * first, epochs - first
+
+    def practice(fall: float, harm: float = 0.0) -> str:
+        return practising(steadily(fall, harm, epochs=epochs), epochs=epochs)[0]
+
+    assert practice(0.025) == "." * epochs
+    assert practice(0.008) == before + "x" * rest
+    assert practice(0.008, harm=0.01) == before + "x" * rest
+    assert practice(0.008, harm=0.05) == before + "x" * trial + "." * (rest - trial)  # once, and never again
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("settings", "practice"),
+    [
+        ({"warm_up": 30}, "." * 30 + "x" * 50),
+        ({"keeps_last": False}, "." * 80),
+        ({"epochs": 70}, "." * 70),  # four scores are wanted behind a trial
+        ({"epochs": 120}, "." * 120),  # only every second epoch is judged
+    ],
+)
+def test_when_harder_practice_is_tried(settings: dict[str, Any], practice: str) -> None:
+    assert practising(lambda epoch, harder: 0.0, **settings)[0] == practice
+
+
+@pytest.mark.parametrize(
+    ("epochs", "worse", "kept"),
+    [
+        (range(24, 28), 0.05, True),  # in the first half of the trial, until practice has been got used to
+        (range(28, 32), 0.05, False),  # in its second half
+        (range(24, 32), 0.02, False),  # in all of it
+        (range(24, 32), 0.01, True),  # but by little
+        (range(16), -0.05, True),  # it was better long before
+        (range(16, 24), -0.05, False),  # and just before
+    ],
+)
+def test_the_verdict_is_that_of_the_scores_just_before_and_at_the_end_of_the_trial(
+    epochs: range, worse: float, kept: bool
+) -> None:
+    """The trial begins behind 24 epochs; the scores of the 8 before it and of its last 4 count."""
+    found = Progression(history=[{"validation": worse * (i in epochs)} for i in range(32)], epoch=32, tried=24)
+    found.choose_practice(TrainingConfig(80, anneal=True, keeps_last=True))
+    assert found.kept is kept
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_scores_that_are_no_numbers_say_nothing(score: float) -> None:
-    """One of them keeps the line from being laid as long as it is among the last twelve, or from a good verdict."""
-    assert practising(lambda epoch, harder: score if epoch == 4 else 0.0)[0] == "." * 17 + "x" * 23
-    assert practising(lambda epoch, harder: score if epoch == 15 else 0.0)[0] == "." * 12 + "xxxx" + "." * 24
+    """One of them keeps the line from being laid as long as it is among the last 24, or from a good verdict."""
+    assert practising(lambda epoch, harder: score if epoch == 9 else 0.0)[0] == "." * 34 + "x" * 46
+    assert practising(lambda epoch, harder: score if epoch == 30 else 0.0)[0] == "." * 24 + "x" * 8 + "." * 48
 
 
 def test_one_lucky_score_does_not_hide_that_they_hardly_fall() -> None:
-    assert practising(lambda epoch, harder: -0.05 if epoch == 9 else 0.0)[0] == "." * 12 + "x" * 28
+    assert practising(lambda epoch, harder: -0.05 if epoch == 18 else 0.0)[0] == "." * 24 + "x" * 56
 
 
-@pytest.mark.parametrize(("flat_from", "practice"), [(8, "." * 20 + "x" * 20), (9, "." * 40)])
+@pytest.mark.parametrize(("flat_from", "practice"), [(16, "." * 40 + "x" * 40), (17, "." * 80)])
 def test_harder_practice_is_not_tried_when_the_learning_rate_is_about_to_fall(flat_from: int, practice: str) -> None:
     """A trial that begins behind half of the epochs would end behind six tenths, where it falls."""
 
@@ -310,11 +349,23 @@ def test_harder_practice_is_not_tried_when_the_learning_rate_is_about_to_fall(fl
     assert practising(score)[0] == practice
 
 
-HARDER: dict[str, Any] = {"epochs": 40, "anneal": True, "keeps_last": True, "harder": lambda on: None}
+@pytest.mark.parametrize("harm", [None, 0.05])
+def test_without_harder_practice_the_learning_rate_falls_and_the_last_weights_are_kept(harm: float | None) -> None:
+    """There is none, or it was given up."""
+    if harm is None:
+        found = run(Toy(), epochs=80, anneal=True, keeps_last=True, validate=lambda: 0.0)
+    else:
+        _, found = practising(steadily(0.0, harm))
+    assert found.averaged == 0
+    assert (found.tried, found.kept) == ((None, None) if harm is None else (24, False))
+    assert replace(found, epoch=79).pace(TrainingConfig(80, anneal=True)) == pytest.approx(LAST_PACE)
+
+
+HARDER: dict[str, Any] = {"epochs": 80, "anneal": True, "keeps_last": True, "harder": lambda on: None}
 
 
 def test_with_harder_practice_the_learning_rate_stays_and_weights_are_averaged() -> None:
-    """From 65 % of the epochs on, here the last fourteen; the last score is that of the average."""
+    """From 65 % of the epochs on, here the last 28; the last score is that of the average."""
     model, weights, judged = Toy(), list[Tensor](), list[Tensor]()
 
     def source(epoch: int) -> Iterator[Tensor]:
@@ -325,16 +376,15 @@ def test_with_harder_practice_the_learning_rate_stays_and_weights_are_averaged()
         judged.append(model.layer.weight.detach().clone())
         return 0.0  # never lower: harder practice is tried as soon as it can be, and kept
 
-    assert run(model, source, validate=validate, **HARDER).averaged == 14
-    torch.testing.assert_close(model.layer.weight.detach(), torch.stack(weights[26:]).mean(0))
-    assert [torch.equal(*each) for each in zip(weights, judged, strict=True)] == [True] * 39 + [False]
+    assert run(model, source, validate=validate, **HARDER).averaged == 28
+    torch.testing.assert_close(model.layer.weight.detach(), torch.stack(weights[52:]).mean(0))
+    assert [torch.equal(*each) for each in zip(weights, judged, strict=True)] == [True] * 79 + [False]
     assert torch.equal(model.layer.weight, judged[-1])
-    config = TrainingConfig(40, anneal=True, keeps_last=True)
-    assert [Progression(epoch=epoch, kept=True).pace(config) for epoch in (2, 39)] == [1.0, 1.0]
-    assert Progression(epoch=39, kept=False).pace(config) == pytest.approx(LAST_PACE)
+    config = TrainingConfig(80, anneal=True, keeps_last=True)
+    assert [Progression(epoch=epoch, kept=True).pace(config) for epoch in (4, 79)] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("epoch", [14, 20, 30])  # on trial, kept, averaging
+@pytest.mark.parametrize("epoch", [28, 40, 60])  # on trial, kept, averaging
 def test_resumed_run_practises_and_averages_as_if_it_had_not_stopped(epoch: int, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "run.safetensors", "toy")
     whole, resumed = Toy(), Toy()

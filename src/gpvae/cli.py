@@ -88,11 +88,18 @@ DeviceOption = Annotated[
 PresetOption = Annotated[Preset | None, typer.Option("--preset", help="The paper's settings for one of its data sets.")]
 Samples = Annotated[int, typer.Option(min=1, help="Draws that intervals are read from.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+
+
+def _probability(value: float | None) -> float | None:
+    if value is not None and not 0 <= value < 1:
+        raise typer.BadParameter(f"a probability lies between 0 and 1 (0.9 is 90 %), not at {value:g}")
+    return value
+
+
 Interval = Annotated[
     float | None,
     typer.Option(
-        min=0,
-        max=0.999,
+        callback=_probability,
         help="Probability of the interval around each filled value; 0 for none.  [default: 0.9, if the method has any]",
     ),
 ]
@@ -254,7 +261,9 @@ def evaluate(
         str, typer.Option(help="What to compare, separated by commas: " + ", ".join(Method))
     ] = "mean,forward,linear,gp-vae",
     conformal: ConformalOption = False,
-    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Interval whose coverage is measured.")] = 0.9,
+    interval: Annotated[
+        float, typer.Option(min=0.01, callback=_probability, help="Interval whose coverage is measured.")
+    ] = 0.9,
     samples: Samples = 100,
     seed: Seed = 0,
     epochs: Epochs = None,

@@ -484,8 +484,8 @@ def evenly(ranks: Tensor, generator: Generator) -> Tensor:
 
 def _uniform_like(x: Tensor, generator: Generator) -> Tensor:
     """Along the first dimension `evenly`, in random order; cells know nothing of each other."""
-    return evenly(torch.rand(x.shape, generator=generator, device=x.device).argsort(0), generator).to(x.dtype)
+    return evenly(torch.rand(x.shape, generator=generator, device=x.device).argsort(0), generator)
 
 
 def _normal_like(x: Tensor, generator: Generator) -> Tensor:
-    return torch.special.ndtri(_uniform_like(x, generator))
+    return torch.special.ndtri(_uniform_like(x, generator)).to(x.dtype)

@@ -35,6 +35,7 @@ class Filled(NamedTuple):
     std: Floats | None = None  # (cell,)
     draws: NDArray[np.float32] | None = None  # (cell, sample) in the model's units
     margins: Margins | None = None
+    evenly: bool = True  # how the draws of a cell are spread: see `Draws`
 
 
 class KeptAside(NamedTuple):
@@ -195,7 +196,7 @@ class Imputer(BaseEstimator, ABC):
         feature = cells % len(places)
         if not np.array_equal(places, np.arange(width)):
             cells = cells // len(places) * width + places[feature]
-        draws = None if filled.draws is None else Draws(filled.draws, feature, scaling)
+        draws = None if filled.draws is None else Draws(filled.draws, feature, scaling, filled.evenly)
         mean, std = filled.mean, filled.std
         if draws is not None and std is not None and scaling.of_kind(*DISCRETE).any():
             mean, std = mean.copy(), std.copy()

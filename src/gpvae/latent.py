@@ -71,8 +71,9 @@ class GPVAE(Trained):
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
         the last weights are kept, unless `patience` is given or the model hides nothing in training. Where held-out
-        cells are predicted hardly any better halfway through, series are mixed (`ModelConfig.mix`), the learning rate
-        stays, and the average of the weights in the last 35 % of the epochs is kept.
+        cells are predicted hardly any better between 30 and 50 % of the epochs, and there are enough of those to tell,
+        series are mixed (`ModelConfig.mix`). If that does no harm, the learning rate stays, and the average of the
+        weights in the last 35 % of the epochs is kept.
     validation: share of the observed cells that is kept from training: they choose the epoch whose weights are kept or,
         with `anneal`, say whether series are to be mixed, and they set the noise level; 0 for none.
     patience: epochs behind the warm-up without a better validation score before training stops, with the best weights;
@@ -155,8 +156,8 @@ class GPVAE(Trained):
     def _score(self, network: LatentModel, exam: Exam) -> float:
         return Judge(network, exam, _rows_at_once(network)).score()
 
-    def _harder(self, network: LatentModel, rows: Rows) -> Callable[[bool], None] | None:
-        return network.mix if self.standardise and network.may_mix and rows.spacing is not None else None
+    def _harder(self, network: LatentModel, rows: Rows, series: int) -> Callable[[bool], None] | None:
+        return network.mix if self.standardise and network.can_mix(series, even=rows.spacing is not None) else None
 
     def _afterwards(self, network: LatentModel, exam: Exam) -> None:
         Judge(network, exam, _rows_at_once(network)).set_noise()
@@ -307,7 +308,8 @@ class GPVAE(Trained):
         """Posterior samples of the rows that have gaps, decoded, in chunks that fit memory.
 
         Yields the rows, which of the samples these are, the decoded samples (sample, row, output), and the random
-        numbers to go on with. Of long series latent samples are drawn a few at a time, and decoded in parts.
+        numbers to go on with. Of long series latent samples are drawn some at a time, and decoded in parts; samples are
+        spread evenly among those that are drawn together.
         """
         device = self._device
         rows = self.schema_.rows(panel, panel.observed, device)
@@ -325,7 +327,9 @@ class GPVAE(Trained):
                 chosen = slice(first, min(first + step, samples))
                 shape = (chosen.stop - first, *posterior.mean.shape)
                 z = posterior.sample(torch.randn(shape, generator=generator, device=device)).flatten(1, 2)[:, wanted]
-                for some in _slices(len(asked), max(1, at_once // len(z))):
+                at_a_time = max(1, at_once // len(z))
+                for start in range(0, len(asked), at_a_time):
+                    some = slice(start, start + at_a_time)
                     yield asked[some], chosen, self.model_.decode_missing(z[:, some], seen[some]), generator
 
 
@@ -335,11 +339,6 @@ def _deviations(values: Floats) -> Floats:
     count = np.maximum(1, there.sum(axis=0))
     mean = np.where(there, values, 0).sum(axis=0) / count
     return np.sqrt((np.where(there, values - mean, 0) ** 2).sum(axis=0) / count)
-
-
-def _slices(count: int, size: int) -> list[slice]:
-    """Of so many, one behind the other; one of nothing if there are none."""
-    return [slice(first, first + size) for first in range(0, max(1, count), size)]
 
 
 def _whole(panel: Panel) -> list[Part]:

@@ -83,7 +83,7 @@ class ModelConfig:
     hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
     mix: float = 0.75  # share of the series that is mixed with others once held-out values are predicted hardly any
     # better, and as long as that does no harm; only where all columns are real or positive, and standardised, steps
-    # even, and half of the values observed
+    # even, and half of the values there to be trained on
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE
     missing_by_value: bool = False  # of a Bernoulli: zeros and ones go missing at rates of their own, to be learned
@@ -399,9 +399,13 @@ class LatentModel(nn.Module):
             shown = shown_by_chance(shape, shares, runs, generator, self.features)
             lender = lenders(shape[0], self.hide_gaps, generator) if self.hide_gaps else None
         known = self.prior.at(times, steps=shape[1]) if prior is None else prior
-        mixes = self.may_mix and shape[0] > 1 and not isinstance(times, Tensor)
+        mixes = self.can_mix(shape[0], even=not isinstance(times, Tensor))
         mixture = mixtures(shape[0], self.mixing, generator) if mixes else None
         return Ingredients(known, noise, shown, lender, mixture)
+
+    def can_mix(self, series: int, *, even: bool) -> bool:
+        """Whether there are mixtures of a batch of so many series, on even steps or not."""
+        return self.may_mix and even and series > 1
 
     def mix(self, on: bool) -> None:
         """Mix series with others, from now on, or leave them as they are."""

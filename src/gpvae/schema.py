@@ -118,9 +118,9 @@ def _understood(
         if isinstance(kind, str) and kind not in get_args(Kind):
             raise DataError(f"the kind of column {name!r} is one of {', '.join(get_args(Kind))}, not {kind!r}")
         if name not in panel.columns:
-            text = "" if kind in CLASSES or not isinstance(kind, str) else f" (text cannot be {kind})"
+            numbers = "" if kind in CLASSES or not isinstance(kind, str) else " of numbers"
             columns = ", ".join(map(str, panel.columns))
-            raise DataError(f"kinds names a column {name!r}; the columns are {columns}{text}")
+            raise DataError(f"kinds names a column {name!r}, but there is no such column{numbers}: there are {columns}")
         if isinstance(kind, str):
             _require_order(panel, name, kind)
         elif len(set(kind)) < max(2, len(kind)):

@@ -156,7 +156,7 @@ class Trained(Imputer):
                 fabric=fabric,
                 validate=(lambda: self._score(network, exam)) if held_out.any() else None,
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
-                harder=self._harder(network, exam.rows),
+                harder=self._harder(network, exam.rows, plan.even_size),
                 report=report,
                 groups=self._groups(network),
                 compile=long,
@@ -178,8 +178,8 @@ class Trained(Imputer):
     def _before(self, network: Any, exam: Exam) -> None:
         """What the network has to know of the data before it is trained."""
 
-    def _harder(self, network: Any, rows: Rows) -> Callable[[bool], None] | None:
-        """Turns harder practice on and off, if there is any."""
+    def _harder(self, network: Any, rows: Rows, series: int) -> Callable[[bool], None] | None:
+        """Turns harder practice on and off, if there is any for batches of so many series."""
         return None
 
     def _afterwards(self, network: Any, exam: Exam) -> None:

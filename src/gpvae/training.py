@@ -41,6 +41,7 @@ RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
 # Harder practice is tried once the line through the scores of the last three tenths of the epochs falls by so little in
 # a tenth of them, and for such a share; scores that are worse by so little are no worse.
 TREND, LITTLE, TRIAL = 0.3, 0.015, 0.1
+FEWEST = 4  # scores, in the second half of the trial, to tell by whether it does any harm
 AVERAGED_FROM = 0.65  # with harder practice the learning rate does not fall; weights are averaged from here on
 Report = Callable[[int, int, Parts], None]
 
@@ -113,8 +114,7 @@ class Progression:
 
         All are where patience counts them.
         """
-        every = 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
-        return (config.epochs - 1 - self.epoch) % every == 0
+        return (config.epochs - 1 - self.epoch) % self._every(config) == 0
 
     def pace(self, config: TrainingConfig) -> float:
         """What the learning rate is multiplied with in this epoch."""
@@ -139,20 +139,22 @@ class Progression:
         if self.tried is None:
             early = self.epoch < max(config.warm_up, TREND * config.epochs)
             late = self.epoch + trial > HOLD * config.epochs
-            if not early and not late and self._fall(config) < LITTLE:
+            tells = trial >= 2 * FEWEST * self._every(config)
+            if tells and not early and not late and self._fall(config) < LITTLE:
                 self.tried = self.epoch
         elif self.kept is None and self.epoch == self.tried + trial:
             before, after = self._scores(self.tried - trial, self.tried), self._scores(self.epoch - trial / 2)
-            self.kept = bool(np.mean([*after.values()]) <= np.mean([*before.values()]) + LITTLE)
+            harm = np.mean([*after.values()]) - np.mean([*before.values()])
+            self.kept = bool(np.isfinite(harm) and harm <= LITTLE)
 
     def averages(self, config: TrainingConfig) -> bool:
         """Whether the weights that this epoch ends with are averaged with those of others."""
         return bool(self.kept) and self.epoch >= AVERAGED_FROM * config.epochs
 
     def _fall(self, config: TrainingConfig) -> float:
-        """Of a line through the last scores, in a tenth of the epochs; without end if there are too few to tell."""
+        """Of a line through the last scores, in a tenth of the epochs; without end if there is none."""
         scores = self._scores(self.epoch - TREND * config.epochs)
-        if len(scores) < 4 or not all(map(math.isfinite, scores.values())):
+        if not scores or not all(map(math.isfinite, scores.values())):
             return math.inf
         slope, _ = np.polyfit([*scores], [*scores.values()], 1)
         return -0.1 * config.epochs * float(slope)
@@ -161,6 +163,11 @@ class Progression:
         """Of the epochs that were judged, from the first on and before the end."""
         judged = {i: parts["validation"] for i, parts in enumerate(self.history) if "validation" in parts}
         return {i: score for i, score in judged.items() if first <= i < end}
+
+    @staticmethod
+    def _every(config: TrainingConfig) -> int:
+        """Which epochs are judged: every one, or every second, and so on."""
+        return 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
 
     def _waiting(self, config: TrainingConfig) -> int:
         """Epochs behind the warm-up without a better score."""
@@ -190,7 +197,7 @@ def train(
     parameters that learn at rates of their own, or as matrices (see `muon`). With `compile` it is compiled: worth it
     for very long runs.
     """
-    best = {} if config.keeps_last else _copy(model)
+    best = {} if config.keeps_last else _copy(model)  # or, with harder practice, the average of the last
     run = Progression()
     update = update_of(model, loss, config, fabric, run, groups=groups, compile=compile)
     optimizer = update.optimizer
@@ -225,7 +232,7 @@ def train(
                 logger.save()
             if checkpoint:
                 checkpoint.save(model, optimizer, best, run)
-    if best:
+    if not config.keeps_last:
         model.load_state_dict(best)
     update.close()
     return run

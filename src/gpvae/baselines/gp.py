@@ -75,9 +75,11 @@ class GP(Trained):
                 each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
             )
             mean[rows], std[rows] = centre, np.sqrt(variance)
-            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep]
-            even = torch.special.ndtri(evenly(drawn.argsort(0).argsort(0), generator)).cpu().numpy()
-            draws[number[rows][missing[rows]]] = (centre + np.sqrt(variance) * even)[:, missing[rows]].T
+            gaps = missing[rows]
+            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep].flatten(1)
+            ranks = drawn[:, torch.from_numpy(gaps.ravel()).to(drawn.device)].argsort(0).argsort(0)
+            even = torch.special.ndtri(evenly(ranks, generator)).cpu().numpy()
+            draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * even).T
         feature = np.nonzero(missing)[1]
         return Filled(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
 

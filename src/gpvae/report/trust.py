@@ -85,7 +85,7 @@ def _caveat(imputation: Imputation) -> str:
             "a little less of others. They are single cells, chosen at random; longer gaps are harder."
         )
     last = isinstance(imputation.maker, Trained) and imputation.maker.keeps_last
-    roles = ["told training when its practice was too easy" if last else "chose the best epoch"]
+    roles = ["watched over training" if last else "chose the best epoch"]
     if isinstance(imputation.maker, GPVAE):
         roles.append("set the level of the noise, where it is learned")
     lie = "They were chosen at random, cell by cell; longer gaps are harder."
@@ -298,10 +298,7 @@ def _away(name: str) -> str:
 
 
 def _pit(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
-    """Ranks of the truth among the draws, ties broken at random: uniform if the distributions are right.
-
-    The i-th of n draws stands for the quantile (i - ½)/n, as in `Draws.quantiles`.
-    """
+    """Where the truth lies among the draws, ties broken at random: uniform if the distributions are right."""
     assert own.draws is not None
     draws, asked = own.draws.at(cells.ravel()[own.cells]), truth[cells]
     generator, places = np.random.default_rng(0), list[Floats]()
@@ -310,8 +307,8 @@ def _pit(own: Imputation, truth: Floats, cells: Bools) -> dict[str, Any]:
         values = draws.at(some).values()
         near = np.abs(values - asked[some, None]) <= 1e-9 * np.abs(asked[some, None])
         below, same = ((values < asked[some, None]) & ~near).sum(axis=1), near.sum(axis=1)
-        places.append((below - 0.5 + generator.random(len(below)) * (same + 1)) / draws.count)
-    pit = np.clip(np.concatenate(places), 0, 1)
+        places.append(draws.levels(below - 1 + generator.random(len(below)) * (same + 1)))
+    pit = np.concatenate(places)
     counts = np.histogram(pit, bins=10, range=(0, 1))[0]
     return {"shares": (counts / len(pit)).tolist(), "cells": len(pit), "sentence": _shape(pit, counts)}
 
