@@ -1,6 +1,7 @@
 """The command line: parsing and printing."""
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from rich.table import Table
 # The library is imported inside the commands, so that --help does not wait for PyTorch.
 if TYPE_CHECKING:
     from gpvae.datasets import Available
-    from gpvae.evaluation import Score
+    from gpvae.evaluation import Evaluation
     from gpvae.files import TableFile
     from gpvae.imputer import Imputer
     from gpvae.panel import Panel
@@ -296,7 +297,7 @@ def evaluate(
         result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
         named = sum(result.cells[:, panel.columns.index(name)].sum() for name in _categories(kinds))
         of_them = f", {named:,} of them categories" if named else ""
-        _print_scores(result.scores, f"{result.cells.sum():,} hidden cells{of_them}", interval)
+        _print_scores(result, f" hidden cells{of_them}", interval)
         if report:
             result.report(report, overwrite=force)
             console.print(f"report: {report}", markup=False, soft_wrap=True)
@@ -387,7 +388,7 @@ def demo(
         from gpvae import demo as demonstration
 
         result = demonstration.run(output, seed=seed, epochs=epochs, device=device, force=force)
-        _print_scores(result.evaluation.scores, f"{result.evaluation.cells.sum():,} hidden cells", 0.9)
+        _print_scores(result.evaluation, " hidden cells", 0.9)
         console.print(f"\nthe table with gaps:  {result.table}")
         console.print(f"the table filled:     {result.filled}")
         console.print(f"a picture of it:      {result.picture}")
@@ -558,9 +559,13 @@ def _checkpoint_of(output: Path) -> Path:
     return output.with_name(output.name + ".checkpoint")
 
 
-def _print_scores(scores: "list[Score]", what: str, level: float) -> None:
+def _print_scores(result: "Evaluation", what: str, level: float) -> None:
+    scores, cells = result.scores, int(result.cells.sum())
     caption = "errors of numbers, in standard deviations of each column: lower is better"
-    table = Table(title=what, title_justify="left", caption=caption)
+    if any(score.coverage is not None for score in scores):
+        chance = 1.96 * math.sqrt(level * (1 - level) / cells)
+        caption += f"\nshares of so many cells differ by ± {chance:.1%} or more by chance"
+    table = Table(title=f"{cells:,}{what}", title_justify="left", caption=caption)
     table.add_column("")
     named = any(score.accuracy is not None for score in scores)
     headings = ["MAE", "MSE", "CRPS", "NLL", f"in the {level:.0%} interval", "seconds"]
