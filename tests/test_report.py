@@ -633,6 +633,14 @@ class TestPlots:
         with pytest.raises(DataError, match="the series has 40 steps"):
             plot_series(filled(panel, truth), rows=slice(900, 1000))
 
+    def test_categories_are_named(self) -> None:
+        panel, truth = gappy()
+        named = replace(panel, values=np.round(panel.values % 2), labels={"b": ("dry", "wet", "white")})
+        shown = replace(filled(panel, truth), panel=named)
+        first, second, _ = plot_series(shown).axes
+        assert [each.get_text() for each in second.get_yticklabels()] == ["dry", "wet", "white"]
+        assert "dry" not in [each.get_text() for each in first.get_yticklabels()]
+
     def test_single_values_have_a_plot_too(self) -> None:
         panel, _ = gappy()
         (axis, *_) = plot_series(Linear().fit(panel).impute(panel)).axes

@@ -53,6 +53,8 @@ def plot_series(
         hidden = None if truth is None else truth[place, j][rows]
         _draw(axis, times, mean, low, high, panel.observed[place, j][rows], hidden)
         axis.set_ylabel(name)
+        if name in panel.labels:
+            axis.set_yticks(range(len(panel.labels[name])), panel.labels[name])
     _name_time(axes[-1, 0], panel)
     with_intervals = f"filled gaps with {level:.0%} intervals" if imputation.has_intervals else "filled gaps"
     axes[0, 0].set_title(with_intervals, loc="left")
