@@ -218,24 +218,27 @@ def train(
             update.add_up()
             model.eval()
             if run.averages(config):
-                run.averaged += 1
-                _average(best, model, run.averaged)
-                if run.epoch == config.epochs - 1:
-                    model.load_state_dict(best)
+                _average(best, model, run)
+            if run.averaged and run.epoch == config.epochs - 1:
+                model.load_state_dict(best)
             judged = validate is None or run.is_judged(config)
             if run.count_epoch(validate() if validate and judged else None, judged=judged) and not config.keeps_last:
                 best = _copy(model)
             if harder and config.keeps_last:
                 run.choose_practice(config)
-            fabric.log_dict(run.history[-1], step=run.epoch)
-            for logger in fabric.loggers:
-                logger.save()
+            _log(run, fabric)
             if checkpoint:
                 checkpoint.save(model, optimizer, best, run)
     if not config.keeps_last:
         model.load_state_dict(best)
     update.close()
     return run
+
+
+def _log(run: Progression, fabric: Fabric) -> None:
+    fabric.log_dict(run.history[-1], step=run.epoch)
+    for logger in fabric.loggers:
+        logger.save()
 
 
 def _steps(update: "Update", batches: Iterable[Any], run: Progression, report: Report | None) -> Iterator[None]:
@@ -547,11 +550,12 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _average(average: dict[str, Tensor], model: nn.Module, count: int) -> None:
-    """Of so many weights, the model's being the last; w̄ ← w̄ + (w - w̄) / n."""
+def _average(average: dict[str, Tensor], model: nn.Module, run: Progression) -> None:
+    """Of the weights of n epochs, the model's being the last; w̄ ← w̄ + (w - w̄) / n."""
+    run.averaged += 1
     for name, value in _copy(model).items():
         known = average.get(name, value).to(value.device)
-        average[name] = torch.lerp(known, value, 1 / count) if value.is_floating_point() else value
+        average[name] = torch.lerp(known, value, 1 / run.averaged) if value.is_floating_point() else value
 
 
 @dataclass(frozen=True)
