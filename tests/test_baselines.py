@@ -1,12 +1,14 @@
 """Simple imputation and scores, each against a slow loop or its definition."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from gpvae import Forward, metrics
+from gpvae import Forward, Imputer, Linear, Mean, load, metrics
 from gpvae.baselines import simple
 from gpvae.panel import Floats, Panel
 
@@ -91,6 +93,33 @@ def test_forward_says_what_stands_before_the_first_observation() -> None:
         assert filled.tolist() == [[start, 2, 2], [6, 6, 7], [empty] * 3]
     with pytest.raises(ValueError, match="before='last' makes no sense"):
         Forward("last").fit(data)  # type: ignore[arg-type]
+
+
+LABELS = {
+    "Mean": ["dry", "dry", "wet", "dry", "dry", "ice", "ice", "dry", "dry", "dry"],
+    "Forward": ["dry", "dry", "wet", "wet", "dry", "dry", "ice", "dry", "dry", "dry"],
+    "Linear": ["dry", "dry", "wet", "dry", "dry", "ice", "ice", "dry", "dry", "dry"],
+}
+
+
+@pytest.mark.parametrize("imputer", [Mean(), Forward(), Forward(before=0.0), Linear()], ids=repr)
+def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_path: Path) -> None:
+    """Series c has no value, b none before its first; a has gaps half way and closer to the next."""
+    frame = pd.DataFrame(
+        {
+            "series": [*"aaaaa", *"bb", *"ccc"],
+            "t": [0, 1, 2, 4, 5, 0, 1, 0, 1, 2],
+            "x": [1.0, np.nan, 3.0, 4.0, np.nan, 2.0, np.nan, 5.0, 6.0, 7.0],
+            "sky": ["dry", None, "wet", None, "dry", None, "ice", None, None, None],
+        }
+    )
+    panel = Panel.from_frame(frame, id="series", time="t", categories=["sky"])
+    imputer.fit(panel).save(tmp_path / "model")
+    filled, again = (each.impute(panel).to_frame() for each in (imputer, load(tmp_path / "model")))
+    assert filled["sky"].tolist() == LABELS[imputer.name]
+    assert again.equals(filled)
+    numbers = Panel.from_frame(frame[["series", "t", "x"]], id="series", time="t")
+    assert filled["x"].equals(imputer.fit(numbers).impute(numbers).to_frame()["x"])
 
 
 def test_linear_knows_the_time() -> None:

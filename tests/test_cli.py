@@ -183,13 +183,19 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --model m --epochs 3", "--model brings a method that is trained"),
         ("impute good.csv -o out.csv --model m --method brits", "--model brings a method that is trained"),
         ("impute good.csv -o out.csv --method linear --interval 0.5", "Linear gives single values, without intervals"),
-        ("impute good.csv -o out.csv --method linear --kind x=count", "linear takes all columns for real numbers"),
+        (
+            "impute good.csv -o out.csv --method linear --kind x=count",
+            "--kind is for vae, hi-vae, gp-vae: linear knows no kinds of columns",
+        ),
         ("impute good.csv -o out.csv --method brits --preset physionet", "--preset is for gp-vae, not for brits"),
         ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind, such as visits=count"),
         ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' is one of real, positive"),
         ("impute good.csv -o out.csv --kind y=count", "kinds names a column 'y'"),
         ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
-        ("evaluate good.csv --methods linear,brits --kind x=count", "linear takes all columns for real numbers"),
+        (
+            "evaluate good.csv --methods linear,brits --kind x=count",
+            "--kind is for vae, hi-vae, gp-vae: linear knows no kinds of columns",
+        ),
         ("evaluate good.csv --methods linear,magic", "--methods: 'magic' is not a valid Method; there are mean"),
         ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
         ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
@@ -377,10 +383,28 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     assert {row[2] for row in rows} == {"day", "night"}
     assert all(row[1].isdigit() for row in rows)
     assert all((row[5] != "") == (i % 9 == 4) for i, row in enumerate(rows))
-    scores = run("evaluate", "shift.csv", "--methods", "linear,gp-vae", *kinds)
+    scores = run("evaluate", "shift.csv", "--methods", "mean,linear,gp,gp-vae", *kinds)
     assert scores.exit_code == 0, scores.output
     assert "categories" in scores.output
-    assert scores.output.count("column 'shift' is not in the model") == 1
+    assert scores.output.count("column 'shift' is not one that") == 1
+    assert "column 'shift' is not one that GP was fitted to" in scores.output
+    right = {
+        line.split("│")[1].strip(): line.split("│")[-3].strip() for line in scores.output.splitlines() if "│" in line
+    }
+    assert right["gp"] == "–"
+    assert right["mean"].endswith("%")
+    assert right["linear"].endswith("%")
+
+
+def test_a_table_without_gaps_comes_back_at_once(run: Run) -> None:
+    Path("whole.csv").write_text("t,x\n" + "".join(f"{i},{i % 7}\n" for i in range(300)))
+    result = run("impute", "whole.csv", "-o", "out.csv")
+    assert result.exit_code == 0, result.output
+    assert "nothing to fill, so nothing was learned; the table as it was: out.csv" in result.output
+    assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
+    again = run("impute", "whole.csv", "-o", "out.csv")
+    assert again.exit_code == 1
+    assert "exists already" in again.output
 
 
 def test_report_does_not_take_the_place_of_the_table(run: Run) -> None:

@@ -234,6 +234,11 @@ def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> 
     assert np.array_equal(loaded.impute(waves, samples=3).samples, expected.samples)
     assert loaded.get_params() == tiny.get_params()
     assert loaded.history_ == tiny.history_
+    kept = tiny.kept_aside(expected.panel)
+    assert kept is not None
+    assert kept.any()
+    assert np.array_equal(loaded.kept_aside(expected.panel), kept)  # type: ignore[arg-type]
+    assert loaded.kept_aside(Panel.of(waves + 1)) is None
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["gpvae.json", "weights.safetensors"]
     with pytest.raises(DataError, match="exists already"):
         tiny.save(tmp_path / "model")
@@ -292,7 +297,7 @@ def test_model_fitted_on_other_columns(tiny: GPVAE, waves: Array) -> None:
     truth = np.nan_to_num(frame.to_numpy())
     density = tiny.log_likelihood(frame, truth, samples=3)
     assert np.array_equal(tiny.log_likelihood(backwards, truth[:, ::-1], samples=3), density[:, ::-1], equal_nan=True)
-    with pytest.warns(UserWarning, match="column 'd' is not in the model: it is left as it is"):
+    with pytest.warns(UserWarning, match="column 'd' is not one that GPVAE was fitted to: it is left as it is"):
         wider = tiny.impute(frame.assign(d=np.nan), samples=2).to_frame()
     assert wider["d"].isna().all()
     dated = frame.assign(day=pd.date_range("2020-01-01", periods=30))

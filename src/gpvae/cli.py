@@ -188,6 +188,10 @@ def impute(
         if trained:
             id, time = id or trained.schema_.id, time or trained.schema_.time
         table, panel = _read(data, id, time, columns, text or _categories(kinds), text)
+        if panel.observed.all() and not trained and not report:
+            table.write(output, panel.fill(panel.values), force=force)
+            console.print(f"nothing to fill, so nothing was learned; the table as it was: {output}", soft_wrap=True)
+            return
         imputer = trained or _new(method, epochs, preset, device, seed, kinds, conformal)
         level = _level(interval, imputer, samples)
         if level:
@@ -512,7 +516,7 @@ def _kinds(entries: list[str] | None, method: Method | None = None) -> "dict[str
 
     kinds: dict[str, Any] = {}
     if entries and method and method not in WITH_KINDS:
-        raise DataError(f"{method} takes all columns for real numbers; --kind is for {', '.join(WITH_KINDS)}")
+        raise DataError(f"--kind is for {', '.join(WITH_KINDS)}: {method} knows no kinds of columns")
     for entry in ",".join(entries or []).split(",") if entries else []:
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
         if not equals or not name or not kind:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -26,6 +27,7 @@ from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
 FORMAT = 6
+KEPT_ASIDE = "kept_aside"  # among the tensors
 
 
 class Filled(NamedTuple):
@@ -48,6 +50,14 @@ class KeptAside(NamedTuple):
     def of(cls, panel: Panel, cells: Bools) -> "KeptAside":
         return cls(cells, fingerprint(panel))
 
+    def packed(self) -> Tensor:
+        """The cells as bits, each row from a new byte on. (row, byte)"""
+        return torch.from_numpy(np.packbits(self.cells, axis=1))
+
+    @classmethod
+    def unpacked(cls, bits: Tensor, columns: int, data: str) -> "KeptAside":
+        return cls(np.unpackbits(bits.numpy(), axis=1, count=columns).astype(bool), data)
+
 
 class Imputer(BaseEstimator, ABC):
     """Anything that fills gaps. The data is what `Panel.of` takes: a panel, arrays, or a data frame.
@@ -55,7 +65,7 @@ class Imputer(BaseEstimator, ABC):
         filled = imputer.fit(data).impute(data)
 
     `schema_` is what it knows of the data it was fitted on, `history_` how training went, an entry for each epoch,
-    `seconds_` how long it took. What is not saved: `seconds_` and `kept_aside_`.
+    `seconds_` how long it took, which is not saved.
     """
 
     gives_distributions: ClassVar[bool] = False  # or single values
@@ -145,13 +155,16 @@ class Imputer(BaseEstimator, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
-        tensors = save_tensors({name: value.cpu().contiguous() for name, value in self._tensors().items()})
+        kept = {} if self.kept_aside_ is None else {KEPT_ASIDE: self.kept_aside_.packed()}
+        learned = {**self._tensors(), **kept}
+        tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
             "format": FORMAT,
             "gpvae": version("gpvae"),
             **self.to_plain(),
             **self.schema_.to_plain(),
             "history": self.history_,
+            "kept_aside_of": self.kept_aside_ and self.kept_aside_.data,
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         require_model_folder(Path(folder), overwrite=overwrite)
@@ -187,7 +200,7 @@ class Imputer(BaseEstimator, ABC):
         """Take back what was learned; `schema_` is there already."""
 
     def _select(self, panel: Panel) -> Panel:
-        return self.schema_.select(panel)
+        return self.schema_.select(panel, self.name)
 
     def _imputation(self, given: Panel, missing: Bools, filled: Filled) -> Imputation:
         """Results for the cells `missing` (row, model's column) in the layout of the panel that was given."""
@@ -221,7 +234,11 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
     try:
         imputer = from_plain(description, device)
         imputer.schema_, imputer.history_ = Schema.from_plain(description), list(description["history"])
-        imputer._restore(load_tensors(tensors))
+        learned = load_tensors(tensors)
+        if KEPT_ASIDE in learned:
+            packed = learned.pop(KEPT_ASIDE)
+            imputer.kept_aside_ = KeptAside.unpacked(packed, len(imputer.schema_.columns), description["kept_aside_of"])
+        imputer._restore(learned)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, TrainingError):
             raise  # no such device: not the folder's fault

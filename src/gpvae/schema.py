@@ -47,8 +47,8 @@ class Schema:
         """Data of any sort, read like the data fitted on; its labels are still its own."""
         return Panel.of(data, id=self.id, time=self.time, categories=tuple(self.labels))
 
-    def select(self, panel: Panel) -> Panel:
-        """The panel with these columns, or a reason why not."""
+    def select(self, panel: Panel, method: str) -> Panel:
+        """The panel with these columns, or a reason why not; `method` is what to call the imputer."""
         lacking = [str(name) for name in self.columns if name not in panel.columns]
         if lacking:
             raise DataError(
@@ -60,7 +60,11 @@ class Schema:
         if panel.clock != self.clock and len(panel.time_steps):
             raise DataError(f"the model was fitted on times given as {self.clock}s, the data has {panel.clock}s")
         extra = np.array([name not in self.columns for name in panel.columns])
-        _warn_of(panel.columns, extra & ~panel.observed.all(axis=0), "is not in the model: it is left as it is")
+        _warn_of(
+            panel.columns,
+            extra & ~panel.observed.all(axis=0),
+            f"is not one that {method} was fitted to: it is left as it is",
+        )
         unknown = ~self.scaling.known
         _warn_of(self.columns, unknown, "had no observed value when the model was fitted: it stays missing")
         selected = panel.select(self.columns)

@@ -1,7 +1,7 @@
 """Mean, forward and linear imputation, over all series at once.
 
 Where a series has no observation of a column there is nothing to carry or average: the mean of the column in the data
-fitted on stands in.
+fitted on stands in. Columns of text, which have no mean, get the most common label, the last or the nearest.
 """
 
 from abc import abstractmethod
@@ -10,38 +10,67 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gpvae.imputer import Filled, Imputer
 from gpvae.panel import Bools, Floats, Panel
+from gpvae.scaling import CLASSES
 from gpvae.schema import Schema
 
 
 class _Simple(Imputer):
-    """Nothing is learned but the means of the columns."""
+    """Nothing is learned but what is usual in each column: the mean, of text the most common."""
+
+    usual_: Floats  # (feature,)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
-        self.schema_, self.history_ = self._new_schema(self._read(data)), []
+        panel = self._read(data)
+        self.schema_, self.history_ = self._new_schema(panel), []
+        classes = self.schema_.scaling.of_kind(*CLASSES)
+        self.usual_ = self.schema_.scaling.shift.copy()
+        self.usual_[classes] = [_commonest(column[~np.isnan(column)]) for column in panel.values[:, classes].T]
         return self
+
+    def _read(self, data: Any) -> Panel:
+        return Panel.of(data)  # with text, where a panel brings some
 
     def _new_schema(self, panel: Panel) -> Schema:
         return Schema.of(panel, standardise=True)
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
-        return Filled(self._values(panel, self.schema_.scaling.shift)[missing])
+        values, classes = np.empty_like(panel.values), self.schema_.scaling.of_kind(*CLASSES)
+        for some, fill in ((~classes, self._numbers), (classes, self._classes)):
+            part = panel.select([panel.columns[j] for j in np.flatnonzero(some)])
+            values[:, some] = fill(part, self.usual_[some])
+        return Filled(values[missing])
 
     @abstractmethod
-    def _values(self, panel: Panel, usual: Floats) -> Floats:
-        """The panel's values without gaps; `usual` where a series has none. (row, feature)"""
+    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
+        """The values of columns of numbers without gaps; `usual` where a series has none. (row, feature)"""
+
+    @abstractmethod
+    def _classes(self, panel: Panel, usual: Floats) -> Floats:
+        """The same, of columns of text."""
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"usual": torch.from_numpy(self.usual_)}
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        self.usual_ = tensors["usual"].numpy() if tensors else self.schema_.scaling.shift  # none: without text
 
 
 class Mean(_Simple):
-    """The mean of the column in the same series."""
+    """The mean of the column in the same series; of text the most common."""
 
-    def _values(self, panel: Panel, usual: Floats) -> Floats:
+    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
         return mean(panel, usual)
+
+    def _classes(self, panel: Panel, usual: Floats) -> Floats:
+        return most_common(panel, usual)
 
 
 @dataclass(eq=False, repr=False)
@@ -49,7 +78,8 @@ class Forward(_Simple):
     """The last observed value.
 
     before: what stands before the first observation of a series: the "mean" of the column in the data fitted on, the
-        "first" observed value, carried back, or a number (the paper's images: 0, black).
+        "first" observed value, carried back, or a number (the paper's images: 0, black). In columns of text it is the
+        most common, in place of the mean or a number.
     """
 
     before: Literal["mean", "first"] | float = "mean"
@@ -60,17 +90,21 @@ class Forward(_Simple):
             raise ValueError(f"before={self.before!r} makes no sense: it is 'mean', 'first' or a number")
         return super().fit(data, y, **places)
 
-    def _values(self, panel: Panel, usual: Floats) -> Floats:
-        if not isinstance(self.before, str):
-            return forward(panel, np.full_like(usual, self.before))
+    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
+        return self._classes(panel, usual if isinstance(self.before, str) else np.full_like(usual, self.before))
+
+    def _classes(self, panel: Panel, usual: Floats) -> Floats:
         return forward(panel, usual, back=self.before == "first")
 
 
 class Linear(_Simple):
-    """On the line in time between the neighbouring observations; beyond the first and last, the nearest one."""
+    """On the line in time between the neighbouring observations; beyond the first and last, or of text, the nearest."""
 
-    def _values(self, panel: Panel, usual: Floats) -> Floats:
+    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
         return linear(panel, usual)
+
+    def _classes(self, panel: Panel, usual: Floats) -> Floats:
+        return nearest(panel, usual)
 
 
 def mean(panel: Panel, usual: Floats) -> Floats:
@@ -80,6 +114,16 @@ def mean(panel: Panel, usual: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         per_series = np.where(count > 0, total / count, usual)
     return np.where(panel.observed, panel.values, per_series[panel.series_of_row])
+
+
+def most_common(panel: Panel, usual: Floats) -> Floats:
+    """See `Mean`, of text."""
+    values = panel.values.copy()
+    for _, rows in panel.series():
+        for j, column in enumerate(values[rows].T):
+            seen = column[~np.isnan(column)]
+            column[np.isnan(column)] = _commonest(seen) if len(seen) else usual[j]
+    return values
 
 
 def forward(panel: Panel, usual: Floats, *, back: bool = False) -> Floats:
@@ -99,6 +143,14 @@ def linear(panel: Panel, usual: Floats) -> Floats:
     return np.where(panel.observed, panel.values, before + share * (after - before))
 
 
+def nearest(panel: Panel, usual: Floats) -> Floats:
+    """See `Linear`, of text; the earlier of two that are as near."""
+    last, following = neighbours(panel)
+    now = panel.times[:, None]
+    later = (following >= 0) & ((last < 0) | (panel.times[following] - now < now - panel.times[last]))
+    return _take(panel, np.where(later, following, last), usual)
+
+
 def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each cell, the row of the last observation at or before it and of the next at or after it; -1 = none."""
     rows = np.arange(len(panel.values))[:, None]
@@ -112,3 +164,8 @@ def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _take(panel: Panel, rows: NDArray[np.int64], usual: Floats) -> Floats:
     taken = np.take_along_axis(panel.values, np.maximum(rows, 0), axis=0)
     return np.where(rows >= 0, taken, usual)
+
+
+def _commonest(values: Floats) -> float:
+    found, counts = np.unique(values, return_counts=True)
+    return float(found[np.argmax(counts)])

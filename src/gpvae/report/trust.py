@@ -54,7 +54,7 @@ class Evidence:
 
 def own_evidence(imputation: Imputation) -> Evidence | str:
     """The cells that the imputer held out when it was fitted to this data, filled once more; or why there are none."""
-    advice = "gpvae evaluate … --report hides some cells, fills them, and judges by them."
+    advice = "gpvae evaluate … --report, in Python gpvae.evaluation, hides some cells, fills them, and judges by them."
     if imputation.maker is None:
         return f"The imputer is not at hand, so no cell with a known value was filled. {advice}"
     if not isinstance(imputation.maker, Trained | Conformal):
