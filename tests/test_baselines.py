@@ -95,31 +95,71 @@ def test_forward_says_what_stands_before_the_first_observation() -> None:
         Forward("last").fit(data)  # type: ignore[arg-type]
 
 
-LABELS = {
-    "Mean": ["dry", "dry", "wet", "dry", "dry", "ice", "ice", "dry", "dry", "dry"],
-    "Forward": ["dry", "dry", "wet", "wet", "dry", "dry", "ice", "dry", "dry", "dry"],
-    "Linear": ["dry", "dry", "wet", "dry", "dry", "ice", "ice", "dry", "dry", "dry"],
+SKY = {
+    "Mean": ["wet", "wet", "ice", "wet", "dry", "wet", "wet", "dry", "dry", "wet", "wet", "wet"],
+    "Forward": ["wet", "wet", "ice", "ice", "dry", "wet", "wet", "wet", "dry", "wet", "wet", "wet"],
+    "Linear": ["wet", "wet", "ice", "dry", "dry", "wet", "wet", "dry", "dry", "wet", "wet", "wet"],
 }
+SIMPLE: list[Imputer] = [Mean(), Forward(), Forward(before=5.0), Linear()]
 
 
-@pytest.mark.parametrize("imputer", [Mean(), Forward(), Forward(before=0.0), Linear()], ids=repr)
-def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_path: Path) -> None:
-    """Series c has no value, b none before its first; a has gaps half way and closer to the next."""
-    frame = pd.DataFrame(
+def weather() -> pd.DataFrame:
+    """Series c has no sky, b none before its first; in a one gap is half way, one closer to the next. The most common
+    is wet, neither the first label nor the mean of their numbers, and so it is in a.
+    """
+    return pd.DataFrame(
         {
-            "series": [*"aaaaa", *"bb", *"ccc"],
-            "t": [0, 1, 2, 4, 5, 0, 1, 0, 1, 2],
-            "x": [1.0, np.nan, 3.0, 4.0, np.nan, 2.0, np.nan, 5.0, 6.0, 7.0],
-            "sky": ["dry", None, "wet", None, "dry", None, "ice", None, None, None],
+            "series": [*"aaaaaaa", *"bb", *"ccc"],
+            "t": [0, 1, 2, 4, 5, 6, 7, 0, 1, 0, 1, 2],
+            "x": [1.0, np.nan, 3.0, 4.0, np.nan, 2.0, 2.0, 2.0, np.nan, 5.0, 6.0, 7.0],
+            "sky": ["wet", None, "ice", None, "dry", "wet", "wet", None, "dry", None, None, None],
         }
     )
-    panel = Panel.from_frame(frame, id="series", time="t", categories=["sky"])
+
+
+def panel_of(frame: pd.DataFrame) -> Panel:
+    text = [name for name in frame.columns if name in ("sky", "constant", "none")]
+    return Panel.from_frame(frame, id="series", time="t", categories=text)
+
+
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_path: Path) -> None:
+    frame = weather()
+    panel = panel_of(frame)
     imputer.fit(panel).save(tmp_path / "model")
     filled, again = (each.impute(panel).to_frame() for each in (imputer, load(tmp_path / "model")))
-    assert filled["sky"].tolist() == LABELS[imputer.name]
+    assert filled["sky"].tolist() == SKY[imputer.name]
     assert again.equals(filled)
-    numbers = Panel.from_frame(frame[["series", "t", "x"]], id="series", time="t")
+    numbers = panel_of(frame.drop(columns="sky"))
     assert filled["x"].equals(imputer.fit(numbers).impute(numbers).to_frame()["x"])
+
+
+@pytest.mark.filterwarnings("ignore:column")
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_text_that_does_not_vary_is_text_all_the_same(imputer: Imputer) -> None:
+    """Here, or where it was fitted: labels that are hidden are still known."""
+    frame = weather().assign(constant=["dry", None] * 6, none=[None] * 12)
+    panel = panel_of(frame.astype({"none": object}))
+    filled = imputer.fit(panel).impute(panel).to_frame()
+    assert filled["constant"].tolist() == ["dry"] * 12
+    assert filled["none"].isna().all()
+    only_ice = panel.values.copy()
+    sky = panel.columns.index("sky")
+    only_ice[only_ice[:, sky] != panel.labels["sky"].index("ice"), sky] = np.nan
+    filled = imputer.fit(panel.with_values(only_ice)).impute(panel).to_frame()
+    assert filled["sky"].tolist()[:7] == SKY[imputer.name][:7]
+
+
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_numbers_can_be_categories(imputer: Imputer, tmp_path: Path) -> None:
+    codes = {"dry": 30.0, "ice": 10.0, "wet": 20.0}
+    frame = weather()
+    panel = panel_of(frame.assign(x=[codes.get(label, np.nan) for label in frame["sky"]]).drop(columns="sky"))
+    imputer.set_params(kinds={"x": "categorical"}).fit(panel).save(tmp_path / "model")
+    imputer.set_params(kinds=None)
+    again: Any = load(tmp_path / "model")
+    assert again.kinds == {"x": "categorical"}
+    assert again.impute(panel).to_frame()["x"].tolist() == [codes[label] for label in SKY[imputer.name]]
 
 
 def test_linear_knows_the_time() -> None:

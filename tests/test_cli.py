@@ -185,8 +185,9 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --method linear --interval 0.5", "Linear gives single values, without intervals"),
         (
             "impute good.csv -o out.csv --method linear --kind x=count",
-            "--kind is for vae, hi-vae, gp-vae: linear knows no kinds of columns",
+            "--kind is for vae, hi-vae, gp-vae, and if it is a category for mean, forward, linear; linear takes",
         ),
+        ("impute good.csv -o out.csv --method brits --kind x=categorical", "brits takes numbers for real ones"),
         ("impute good.csv -o out.csv --method brits --preset physionet", "--preset is for gp-vae, not for brits"),
         ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind, such as visits=count"),
         ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' is one of real, positive"),
@@ -194,7 +195,7 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
         (
             "evaluate good.csv --methods linear,brits --kind x=count",
-            "--kind is for vae, hi-vae, gp-vae: linear knows no kinds of columns",
+            "--kind is for vae, hi-vae, gp-vae, and if it is a category for mean, forward, linear; linear takes",
         ),
         ("evaluate good.csv --methods linear,magic", "--methods: 'magic' is not a valid Method; there are mean"),
         ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
@@ -375,6 +376,11 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
         f"{i},{i % 7 if i % 5 else ''},{'' if i % 9 == 4 else 'day' if i % 7 < 4 else 'night'}" for i in range(120)
     ]
     Path("shift.csv").write_text("t,load,shift\n" + "\n".join(lines) + "\n")
+    by_hand = run("impute", "shift.csv", "-o", "last.csv", "--method", "forward", "--kind", "shift=categorical")
+    assert by_hand.exit_code == 0, by_hand.output
+    header, *rows = cells(Path("last.csv"))
+    assert header == ["t", "load", "shift"]
+    assert [row[2] for row in rows][3:5] == ["day", "day"]
     kinds = ("--time", "t", "--kind", "load=count,shift=categorical", "--epochs", "3", "--device", "cpu")
     result = run("impute", "shift.csv", "-o", "out.csv", *kinds)
     assert result.exit_code == 0, result.output
@@ -397,14 +403,40 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
 
 
 def test_a_table_without_gaps_comes_back_at_once(run: Run) -> None:
-    Path("whole.csv").write_text("t,x\n" + "".join(f"{i},{i % 7}\n" for i in range(300)))
-    result = run("impute", "whole.csv", "-o", "out.csv")
+    Path("whole.csv").write_text("t,x,y\n" + "".join(f"{i},{i % 7},{i % 5}\n" for i in range(60)))
+    Path("out[b]1.csv.checkpoint").touch()
+    result = run("impute", "whole.csv", "-o", "out[b]1.csv")
     assert result.exit_code == 0, result.output
-    assert "nothing to fill, so nothing was learned; the table as it was: out.csv" in result.output
-    assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
-    again = run("impute", "whole.csv", "-o", "out.csv")
+    assert "nothing to fill, so nothing learned; as it was: out[b]1.csv" in result.output
+    assert Path("out[b]1.csv").read_bytes() == Path("whole.csv").read_bytes()
+    assert not Path("out[b]1.csv.checkpoint").exists()
+    again = run("impute", "whole.csv", "-o", "out[b]1.csv")
     assert again.exit_code == 1
     assert "exists already" in again.output
+    shown = run("impute", "whole.csv", "-o", "b.csv", "--report", "b.html", "--epochs", "1", "--device", "cpu")
+    assert shown.exit_code == 0, shown.output
+    assert Path("b.html").exists()
+    assert run("fit", "whole.csv", "-o", "model", "--columns", "y", "--method", "mean").exit_code == 0
+    Path("other.csv").write_text("t,x\n1,2\n2,3\n")
+    assert "the data lacks y" in run("impute", "other.csv", "--model", "model", "-o", "c.csv").output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--method linear --interval 0.5", "Linear gives single values"),
+        ("--method brits --preset physionet", "--preset is for gp-vae"),
+        ("--kind x=wet", "the kind of column 'x' is one of"),
+        ("--kind x=positive", "column 'x' is positive, so it holds numbers above 0, not 0"),
+        ("--samples 2", "needs at least 19 samples, not 2"),
+    ],
+)
+def test_options_are_checked_though_there_are_no_gaps(run: Run, options: str, message: str) -> None:
+    Path("whole.csv").write_text("t,x\n" + "".join(f"{i},{i % 7}\n" for i in range(60)))
+    result = run("impute", "whole.csv", "-o", "out.csv", *options.split())
+    assert result.exit_code == 1
+    assert message in result.output
+    assert not Path("out.csv").exists()
 
 
 def test_report_does_not_take_the_place_of_the_table(run: Run) -> None:

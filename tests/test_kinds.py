@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Generator, Tensor
 
-from gpvae import BRITS, GPVAE, VAE, Conformal, DataError, Linear, ModelConfig, Panel, load, missingness, read
+from gpvae import BRITS, GPVAE, VAE, Conformal, DataError, Linear, Mean, ModelConfig, Panel, load, missingness, read
 from gpvae.distributions import (
     Bernoulli,
     Categorical,
@@ -380,8 +380,10 @@ def test_trained_methods_without_kinds_leave_text_alone() -> None:
     with pytest.warns(UserWarning, match="column 'unit' is not one that BRITS was fitted to: it is left as it is"):
         filled = imputer.impute(panel).to_frame()
     assert filled["unit"].equals(holey["unit"])
-    with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
-        Conformal(Linear()).fit(panel)
+    constant = holey.assign(unit=holey["unit"].where(holey["unit"] == "heart"))
+    for text in (panel, Panel.from_frame(constant, categories=["unit"])):
+        with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
+            Conformal(Linear()).fit(text)
     with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
         Conformal(GPVAE(kinds={"visits": "count"}, epochs=1, device="cpu")).fit(holey)
 
@@ -492,6 +494,12 @@ def test_categories_are_scored_whatever_the_order_of_their_labels() -> None:
         right = np.concatenate([filled[name][hidden[name]] == truth[name][hidden[name]] for name in kinds])
         assert score.accuracy == pytest.approx(right.mean())
         assert right.mean() > 0.6
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        visits = {"vae": GPVAE(VAE, kinds=kinds | {"visits": "categorical"}, epochs=1, device="cpu"), "mean": Mean()}
+        of_all, of_text = evaluate(panel, cells, visits).scores
+    assert of_all.accuracy is not None
+    assert of_text.accuracy is None  # its share would be of other cells
     dose, visits, heat = (panel.columns.index(name) for name in ("dose", "visits", "heat"))
     errors = [
         np.abs(result.imputations["linear"].mean_rows[:, j] - panel.values[:, j])[cells[:, j]]

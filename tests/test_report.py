@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reporting import HOSTILE, filled, gappy, log_normal
 from typer.testing import CliRunner
 
-from gpvae import GPVAE, Conformal, DataError, Imputation, Linear, Mean, ModelConfig, Panel, cli
+from gpvae import BRITS, GPVAE, Conformal, DataError, Imputation, Linear, Mean, ModelConfig, Panel, cli, load
 from gpvae.evaluation import evaluate
 from gpvae.imputation import Margins
 from gpvae.kernels import RBF, Cauchy
@@ -358,8 +358,23 @@ class TestTrust:
             assert other["coverage"] is None
             assert "It is not known which cells of this data, if any, GPVAE kept aside" in other["none"]
             assert "gpvae evaluate … --report" in other["none"]
+        conformal = Conformal(Linear()).fit(waves)
+        conformal.save(tmp_path / "conformal")
+        judged = [each.impute(waves).report().summary["trust"] for each in (conformal, load(tmp_path / "conformal"))]
+        assert judged[0]["cells"] > 0
+        assert judged[0] == judged[1]
         linear = Linear().fit(waves).impute(waves).report().summary["trust"]
         assert "Linear keeps no cells aside" in linear["none"]
+
+    def test_text_that_a_method_leaves_alone_is_left_alone(self) -> None:
+        """Be it more labels than categories may have."""
+        frame = pd.DataFrame({"x": np.sin(np.arange(150.0)), "name": [f"n{i}" for i in range(150)]})
+        frame.loc[::7, "x"] = np.nan
+        panel = Panel.from_frame(frame, categories=["name"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = BRITS(epochs=1, device="cpu").fit(panel).impute(panel).report().summary["trust"]
+        assert found["cells"] > 0
 
     def test_all_of_the_data_sets_the_units_and_fits_the_baselines(
         self, waves: Any, monkeypatch: pytest.MonkeyPatch

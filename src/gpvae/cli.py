@@ -54,6 +54,7 @@ class Method(StrEnum):
 
 
 WITH_KINDS = (Method.vae, Method.hi_vae, Method.gp_vae)
+WITH_CATEGORIES = (Method.mean, Method.forward, Method.linear)
 
 
 class Gaps(StrEnum):
@@ -183,15 +184,11 @@ def impute(
         if model and (epochs or preset or kind or conformal or method != Method.gp_vae):
             raise gpvae.DataError("--model brings a method that is trained: it goes without options for a new one")
         trained = gpvae.load(model, device=device.value) if model else None
-        kinds = _kinds(kind, method)
+        kinds = _kinds(kind, [method])
         text = tuple(trained.schema_.labels) if trained else ()
         if trained:
             id, time = id or trained.schema_.id, time or trained.schema_.time
         table, panel = _read(data, id, time, columns, text or _categories(kinds), text)
-        if panel.observed.all() and not trained and not report:
-            table.write(output, panel.fill(panel.values), force=force)
-            console.print(f"nothing to fill, so nothing was learned; the table as it was: {output}", soft_wrap=True)
-            return
         imputer = trained or _new(method, epochs, preset, device, seed, kinds, conformal)
         level = _level(interval, imputer, samples)
         if level:
@@ -199,13 +196,16 @@ def impute(
             table.require_no_columns([f"{name}_{end}" for name in panel.columns for end in ends])
             if isinstance(imputer, gpvae.Conformal) and not trained:
                 imputer.require_level(panel, level)
+        if panel.observed.all() and not trained and not report:
+            imputer._new_schema(panel)  # does it suit the options?
+            _write(table, panel.fill(panel.values), output, force, "nothing to fill, so nothing learned; as it was")
+            return
         if not trained:
             imputer = _fit(imputer, panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
-        table.write(output, imputation.to_frame(interval=level or None), force=force)
-        _checkpoint_of(output).unlink(missing_ok=True)
-        filled = f"filled {imputation.cells.size:,} cells"
-        console.print(f"{filled}, with {level:.0%} intervals: {output}" if level else f"{filled}: {output}")
+        with_intervals = f", with {level:.0%} intervals" if level else ""
+        filled = f"filled {imputation.cells.size:,} cells{with_intervals}"
+        _write(table, imputation.to_frame(interval=level or None), output, force, filled)
         if report:
             imputation.report(report, overwrite=force)
             console.print(f"report: {report}", markup=False, soft_wrap=True)
@@ -238,7 +238,7 @@ def fit(
         from gpvae.imputer import require_model_folder
 
         require_model_folder(output, overwrite=force)
-        kinds = _kinds(kind, method)
+        kinds = _kinds(kind, [method])
         _, panel = _read(data, id, time, columns, _categories(kinds))
         imputer = _fit(_new(method, epochs, preset, device, seed, kinds, conformal), panel, output, logs)
         imputer.save(output, overwrite=force)
@@ -294,7 +294,7 @@ def evaluate(
         require_samples((1 - interval) / 2, samples)
         _require_report(report, data, force=force)
         chosen = _methods(methods)
-        kinds = _kinds(kind, next((name for name in chosen if name in WITH_KINDS), chosen[0]))
+        kinds = _kinds(kind, chosen)
         _, panel = _read(data, id, time, columns, _categories(kinds))
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         imputers = {name.value: _new(name, epochs, preset, device, seed, kinds, conformal) for name in chosen}
@@ -479,7 +479,7 @@ def _new(
     settings: dict[str, Any] = {"device": device.value, "seed": seed, "verbose": True}
     settings |= paper.PRESETS[preset] if preset else {}
     settings |= {"epochs": epochs} if epochs else {}
-    settings |= {"kinds": kinds} if kinds and method in WITH_KINDS else {}
+    settings |= {"kinds": kinds} if kinds and method in (*WITH_KINDS, *WITH_CATEGORIES) else {}
     imputer = new(method, **settings)
     return Conformal(imputer, seed=seed) if conformal else imputer
 
@@ -510,18 +510,20 @@ def _methods(names: str) -> list[Method]:
         raise DataError(f"--methods: {error}; there are {', '.join(Method)}") from None
 
 
-def _kinds(entries: list[str] | None, method: Method | None = None) -> "dict[str, Any] | None":
+def _kinds(entries: list[str] | None, methods: Sequence[Method]) -> "dict[str, Any] | None":
     """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}"""
     from gpvae import DataError
 
     kinds: dict[str, Any] = {}
-    if entries and method and method not in WITH_KINDS:
-        raise DataError(f"--kind is for {', '.join(WITH_KINDS)}: {method} knows no kinds of columns")
     for entry in ",".join(entries or []).split(",") if entries else []:
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
         if not equals or not name or not kind:
             raise DataError(f"--kind: {entry!r} is not NAME=kind, such as visits=count or grade=low<mid<high")
         kinds[name] = [level.strip() for level in kind.split("<")] if "<" in kind else kind
+    known = {*methods} & ({*WITH_KINDS} if len(kinds) > len(_categories(kinds)) else {*WITH_KINDS, *WITH_CATEGORIES})
+    if kinds and not known:
+        where = f"{', '.join(WITH_KINDS)}, and if it is a category for {', '.join(WITH_CATEGORIES)}"
+        raise DataError(f"--kind is for {where}; {methods[0]} takes numbers for real ones")
     return kinds or None
 
 
@@ -557,6 +559,13 @@ def _fit(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = N
         complaints.print(f"\nStopped. {checkpoint} holds what was learned: the same command goes on from there.")
         raise typer.Exit(130) from None
     return imputer
+
+
+def _write(table: "TableFile", frame: Any, output: Path, force: bool, what: str) -> None:
+    """And the checkpoint has done its work."""
+    table.write(output, frame, force=force)
+    _checkpoint_of(output).unlink(missing_ok=True)
+    console.print(f"{what}: {output}", markup=False, soft_wrap=True)
 
 
 def _checkpoint_of(output: Path) -> Path:

@@ -76,8 +76,8 @@ class Conformal(Imputer):
     def _require_numbers(self, method: Imputer, panel: Panel) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said again when it is fitted
-            kinds = method._new_schema(panel).scaling.kinds
-        if not set(kinds) <= {"real", "positive"}:
+            schema = method._new_schema(panel)
+        if schema.labels or not {*schema.scaling.kinds} <= {"real", "positive"}:
             raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:

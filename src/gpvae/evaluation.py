@@ -28,7 +28,7 @@ class Score:
     crps: float | None  # of a single value, this is the absolute error
     nll: float | None = None  # None: the method gives no distribution
     coverage: float | None = None
-    accuracy: float | None = None  # of columns of categories, the share that is right; None: there are none
+    accuracy: float | None = None  # of all columns of categories, the share that is right; None: it fills not all
     seconds: float | None = None  # to fit and fill
 
 
@@ -73,14 +73,16 @@ def evaluate(
             density = imputer.log_likelihood(visible, panel.values, samples=samples, seed=seed)
         found[name] = seconds, density
     classes = _columns(panel, methods, *CLASSES) | np.array([name in panel.labels for name in panel.columns])
+    asked = classes & cells.any(axis=0)
     scores: list[Score] = []
     for name, (seconds, density) in found.items():
         own = _columns(panel, {name: methods[name]}, *CLASSES)
         score = _score_of_numbers(name, panel, imputations[name], density, cells & ~classes, units, level)
         imputation = imputations[name]
         truth = panel.relabelled(imputation.panel.labels).values  # labels are numbered as the method's user orders them
-        right = (imputation.mean_rows == truth)[cells & own]
-        scores.append(replace(score, seconds=seconds, accuracy=float(right.mean()) if len(right) else None))
+        right = (imputation.mean_rows == truth)[cells & asked]
+        all_of_them = asked.any() and bool((own >= asked).all())  # or shares would be of different cells
+        scores.append(replace(score, seconds=seconds, accuracy=float(right.mean()) if all_of_them else None))
     return Evaluation(scores, imputations, cells, panel)
 
 

@@ -26,7 +26,8 @@ from gpvae.scaling import CLASSES, DISCRETE
 from gpvae.schema import Schema
 from gpvae.training import Parts, TrainingError
 
-FORMAT = 6
+FORMAT = 7
+READABLE = (6, FORMAT)  # 6 knew no cells kept aside
 KEPT_ASIDE = "kept_aside"  # among the tensors
 
 
@@ -43,20 +44,16 @@ class Filled(NamedTuple):
 class KeptAside(NamedTuple):
     """Cells whose values were kept from what was learned, and the data that they are of."""
 
-    cells: Bools  # (row, model's column)
+    bits: NDArray[np.uint8]  # (row, byte): of each model's column one, each row from a new byte on
     data: str
 
     @classmethod
     def of(cls, panel: Panel, cells: Bools) -> "KeptAside":
-        return cls(cells, fingerprint(panel))
+        return cls(np.packbits(cells, axis=1), fingerprint(panel))
 
-    def packed(self) -> Tensor:
-        """The cells as bits, each row from a new byte on. (row, byte)"""
-        return torch.from_numpy(np.packbits(self.cells, axis=1))
-
-    @classmethod
-    def unpacked(cls, bits: Tensor, columns: int, data: str) -> "KeptAside":
-        return cls(np.unpackbits(bits.numpy(), axis=1, count=columns).astype(bool), data)
+    def cells(self, columns: int) -> Bools:
+        """(row, column)"""
+        return np.unpackbits(self.bits, axis=1, count=columns).astype(bool)
 
 
 class Imputer(BaseEstimator, ABC):
@@ -120,7 +117,7 @@ class Imputer(BaseEstimator, ABC):
         if fingerprint(own) != self.kept_aside_.data:
             return None
         cells = np.zeros(panel.values.shape, dtype=bool)
-        cells[:, self.schema_.places(panel)] = self.kept_aside_.cells
+        cells[:, self.schema_.places(panel)] = self.kept_aside_.cells(len(self.schema_.columns))
         return cells
 
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
@@ -155,7 +152,7 @@ class Imputer(BaseEstimator, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
-        kept = {} if self.kept_aside_ is None else {KEPT_ASIDE: self.kept_aside_.packed()}
+        kept = {} if self.kept_aside_ is None else {KEPT_ASIDE: torch.from_numpy(self.kept_aside_.bits)}
         learned = {**self._tensors(), **kept}
         tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
@@ -223,7 +220,8 @@ class Imputer(BaseEstimator, ABC):
 def fingerprint(panel: Panel) -> str:
     """Of the numbers in it."""
     digest = hashlib.sha256()
-    for array in (panel.values, panel.times, panel.lengths):
+    values = np.where(np.isnan(panel.values), np.nan, panel.values)  # there is more than one NaN
+    for array in (values, panel.times, panel.lengths):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
@@ -236,8 +234,7 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
         imputer.schema_, imputer.history_ = Schema.from_plain(description), list(description["history"])
         learned = load_tensors(tensors)
         if KEPT_ASIDE in learned:
-            packed = learned.pop(KEPT_ASIDE)
-            imputer.kept_aside_ = KeptAside.unpacked(packed, len(imputer.schema_.columns), description["kept_aside_of"])
+            imputer.kept_aside_ = KeptAside(learned.pop(KEPT_ASIDE).numpy(), description["kept_aside_of"])
         imputer._restore(learned)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, TrainingError):
@@ -280,8 +277,10 @@ def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
     except (OSError, ValueError) as error:
         raise DataError(f"{folder} is not a gpvae model: {error}") from None
     found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{folder} has the model format {found!r}; this version reads format {FORMAT}")
+    if found not in READABLE:
+        raise DataError(
+            f"{folder} has the model format {found!r}; this version reads {' and '.join(map(str, READABLE))}"
+        )
     if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
         raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
     return description, weights

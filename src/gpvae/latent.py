@@ -17,7 +17,7 @@ from gpvae.judge import Judge
 from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.scaling import CLASSES, Scaling
-from gpvae.schema import Kinds, Schema, class_columns
+from gpvae.schema import Kinds, Schema, class_columns, kinds_from_plain, kinds_to_plain
 from gpvae.trained import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
 from gpvae.training import compiled, step_generator, tensor_cores
 
@@ -279,12 +279,11 @@ class GPVAE(Trained):
         return total - math.log(samples)
 
     def _settings(self) -> dict[str, Any]:
-        pairs = [[name, kind if isinstance(kind, str) else list(kind)] for name, kind in (self.kinds or {}).items()]
-        return super()._settings() | {"model": self.model.to_plain(), "kinds": None if self.kinds is None else pairs}
+        return super()._settings() | {"model": self.model.to_plain(), "kinds": kinds_to_plain(self.kinds)}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        kinds = None if settings["kinds"] is None else dict(settings["kinds"])
+        kinds = kinds_from_plain(settings["kinds"])
         model = ModelConfig.from_plain(settings["model"])
         return super()._from_settings(settings | {"model": model, "kinds": kinds}, device)
 

@@ -278,7 +278,7 @@ class Panel:
         if (column < 0).any():
             row = int(np.argmax(column < 0))
             label = own[before[(codes[before] < 0).argmax()]]
-            where, known = self.source.where(row), ", ".join(map(repr, labels))
+            where, known = self.source.where(row), ", ".join(map(repr, labels)) or "those known, there being none"
             raise DataError(f"column {name!r} holds {label!r} ({where}), which is none of {known}")
 
     def restore(self, rows: NDArray[Any]) -> Any:

@@ -113,6 +113,16 @@ def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
     return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
 
 
+def kinds_to_plain(kinds: Kinds | None) -> list[list[Any]] | None:
+    """JSON-ready: pairs, since a name may be a number."""
+    pairs = ([name, kind if isinstance(kind, str) else list(kind)] for name, kind in (kinds or {}).items())
+    return None if kinds is None else list(pairs)
+
+
+def kinds_from_plain(pairs: list[list[Any]] | None) -> Kinds | None:
+    return None if pairs is None else {name: kind for name, kind in pairs}
+
+
 def _understood(
     panel: Panel, kinds: Kinds
 ) -> tuple[dict[str, tuple[Any, ...]], tuple[Kind, ...], dict[int, tuple[float, ...]]]:

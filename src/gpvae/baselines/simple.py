@@ -1,11 +1,11 @@
 """Mean, forward and linear imputation, over all series at once.
 
 Where a series has no observation of a column there is nothing to carry or average: the mean of the column in the data
-fitted on stands in. Columns of text, which have no mean, get the most common label, the last or the nearest.
+fitted on stands in. Categories, which have no mean, get the most common one, the last or the nearest.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,33 +16,45 @@ from torch import Tensor
 
 from gpvae.imputer import Filled, Imputer
 from gpvae.panel import Bools, Floats, Panel
-from gpvae.scaling import CLASSES
-from gpvae.schema import Schema
+from gpvae.schema import Kinds, Schema, class_columns, kinds_from_plain, kinds_to_plain
 
 
+@dataclass(eq=False, repr=False)
 class _Simple(Imputer):
-    """Nothing is learned but what is usual in each column: the mean, of text the most common."""
+    """Nothing is learned but what is usual in each column: the mean, of categories the most common.
 
-    usual_: Floats  # (feature,)
+    kinds: what columns hold, by name. Those of categories count, beside text; numbers are taken as they are.
+    """
+
+    _: KW_ONLY
+    kinds: Kinds | None = None
+    usual_: Floats = field(init=False)  # (feature,)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
-        classes = self.schema_.scaling.of_kind(*CLASSES)
+        panel, classes = panel.relabelled(self.schema_.labels), self._is_class & self.schema_.scaling.known
         self.usual_ = self.schema_.scaling.shift.copy()
         self.usual_[classes] = [_commonest(column[~np.isnan(column)]) for column in panel.values[:, classes].T]
         return self
 
     def _read(self, data: Any) -> Panel:
-        return Panel.of(data)  # with text, where a panel brings some
+        return Panel.of(data, categories=class_columns(self.kinds))
 
     def _new_schema(self, panel: Panel) -> Schema:
-        return Schema.of(panel, standardise=True)
+        kinds = self.kinds or {}
+        return Schema.of(panel, standardise=True, kinds={name: kinds[name] for name in class_columns(kinds)})
+
+    @property
+    def _is_class(self) -> Bools:
+        """Columns of categories, whether or not they varied in the data fitted on. (feature,)"""
+        names = {*self.schema_.labels, *class_columns(self.kinds)}
+        return np.array([name in names for name in self.schema_.columns])
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
-        values, classes = np.empty_like(panel.values), self.schema_.scaling.of_kind(*CLASSES)
+        values, classes = np.empty_like(panel.values), self._is_class
         for some, fill in ((~classes, self._numbers), (classes, self._classes)):
             part = panel.select([panel.columns[j] for j in np.flatnonzero(some)])
             values[:, some] = fill(part, self.usual_[some])
@@ -54,17 +66,25 @@ class _Simple(Imputer):
 
     @abstractmethod
     def _classes(self, panel: Panel, usual: Floats) -> Floats:
-        """The same, of columns of text."""
+        """The same, of columns of categories."""
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"kinds": kinds_to_plain(self.kinds)}
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return super()._from_settings(settings | {"kinds": kinds_from_plain(settings.get("kinds"))}, device)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {"usual": torch.from_numpy(self.usual_)}
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
-        self.usual_ = tensors["usual"].numpy() if tensors else self.schema_.scaling.shift  # none: without text
+        self.usual_ = tensors["usual"].numpy() if tensors else self.schema_.scaling.shift  # format 6
 
 
+@dataclass(eq=False, repr=False)
 class Mean(_Simple):
-    """The mean of the column in the same series; of text the most common."""
+    """The mean of the column in the same series; of categories the most common."""
 
     def _numbers(self, panel: Panel, usual: Floats) -> Floats:
         return mean(panel, usual)
@@ -78,7 +98,7 @@ class Forward(_Simple):
     """The last observed value.
 
     before: what stands before the first observation of a series: the "mean" of the column in the data fitted on, the
-        "first" observed value, carried back, or a number (the paper's images: 0, black). In columns of text it is the
+        "first" observed value, carried back, or a number (the paper's images: 0, black). Of categories it is the
         most common, in place of the mean or a number.
     """
 
@@ -97,8 +117,9 @@ class Forward(_Simple):
         return forward(panel, usual, back=self.before == "first")
 
 
+@dataclass(eq=False, repr=False)
 class Linear(_Simple):
-    """On the line in time between the neighbouring observations; beyond the first and last, or of text, the nearest."""
+    """On the line in time between neighbouring observations; beyond the outermost, and of categories, the nearest."""
 
     def _numbers(self, panel: Panel, usual: Floats) -> Floats:
         return linear(panel, usual)
@@ -117,7 +138,7 @@ def mean(panel: Panel, usual: Floats) -> Floats:
 
 
 def most_common(panel: Panel, usual: Floats) -> Floats:
-    """See `Mean`, of text."""
+    """See `Mean`, of categories."""
     values = panel.values.copy()
     for _, rows in panel.series():
         for j, column in enumerate(values[rows].T):
@@ -144,7 +165,7 @@ def linear(panel: Panel, usual: Floats) -> Floats:
 
 
 def nearest(panel: Panel, usual: Floats) -> Floats:
-    """See `Linear`, of text; the earlier of two that are as near."""
+    """See `Linear`, of categories; the earlier of two that are as near."""
     last, following = neighbours(panel)
     now = panel.times[:, None]
     later = (following >= 0) & ((last < 0) | (panel.times[following] - now < now - panel.times[last]))

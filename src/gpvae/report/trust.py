@@ -71,7 +71,8 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
         warnings.simplefilter("ignore")  # said when the data was filled
         again = imputation.maker.impute(visible, samples=samples)
         plain = {"mean": Mean(), "forward": Forward(), "linear": Linear()}
-        others = {name: each.fit(whole).impute(visible) for name, each in plain.items()}
+        known = whole.select(imputation.maker.schema_.columns)
+        others = {name: each.fit(known).impute(visible) for name, each in plain.items()}
     return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}", whole)
 
 
