@@ -3,6 +3,7 @@
 import csv
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_parquet_and_chosen_columns(run: Run, sensors: Path) -> None:
     options = ["--id", "sensor", "--time", "when", "--epochs", "1", "--device", "cpu"]
     result = run("impute", "sensors.parquet", "-o", "filled.parquet", "--columns", "temp", *options)
     assert result.exit_code == 0, result.output
-    assert "left as they are: humidity, note" in result.output
+    assert "left as they are: humidity (with 11 gaps), note" in result.output
     filled: Any = pd.read_parquet("filled.parquet")
     assert not filled["temp"].isna().any()
     pd.testing.assert_frame_equal(
@@ -381,6 +382,8 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     header, *rows = cells(Path("last.csv"))
     assert header == ["t", "load", "shift"]
     assert [row[2] for row in rows][3:5] == ["day", "day"]
+    left = run("impute", "shift.csv", "-o", "left.csv", "--method", "linear")
+    assert "left as they are: shift (with 13 gaps)" in left.output
     kinds = ("--time", "t", "--kind", "load=count,shift=categorical", "--epochs", "3", "--device", "cpu")
     result = run("impute", "shift.csv", "-o", "out.csv", *kinds)
     assert result.exit_code == 0, result.output
@@ -398,6 +401,12 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
         line.split("│")[1].strip(): line.split("│")[-3].strip() for line in scores.output.splitlines() if "│" in line
     }
     assert right["gp"] == "–"
+    cells_in_all, categories = map(int, re.findall(r"(\d+) hidden cells, (\d+) of", scores.output)[0])
+    margin = 1.96 * (0.9 * 0.1 / (cells_in_all - categories)) ** 0.5
+    assert f"shares in the interval differ by ± {margin:.1%}" in scores.output
+    counts = [round(float(right[name].rstrip("%")) / 100 * categories) for name in ("mean", "linear", "gp-vae")]
+    margin = max(1.96 * (count * (categories - count) / categories**3) ** 0.5 for count in counts)
+    assert f"shares of categories right differ by ± {margin:.1%}" in scores.output
     assert right["mean"].endswith("%")
     assert right["linear"].endswith("%")
 

@@ -1,7 +1,10 @@
 """The contract of imputers: one battery over all of them. A new one costs an entry in the list."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -381,3 +384,23 @@ def test_other_settings_that_make_no_sense(waves: Array) -> None:
 def test_seeds_of_numpy(trained: Trained, waves: Array, tmp_path: Path) -> None:
     trained.set_params(seed=np.int64(3), epochs=1).fit(waves, checkpoint=tmp_path / "run").save(tmp_path / "model")
     assert load(tmp_path / "model", device="cpu").get_params()["seed"] == 3
+
+
+AT_TORCH = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            print(os.environ["GOMP_SPINCOUNT"])
+sys.meta_path.insert(0, Watch())
+import gpvae
+"""
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_idle_threads_do_not_spin_unless_told_so(given: str | None) -> None:
+    """PyTorch reads it when it is loaded, so it has to be set before."""
+    others = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
+    told = {} if given is None else {"GOMP_SPINCOUNT": given}
+    found = subprocess.run([sys.executable, "-c", AT_TORCH], env=others | told, capture_output=True, text=True)
+    assert found.stdout.split() == [given or "1000"], found.stderr

@@ -489,6 +489,11 @@ def test_categories_are_scored_whatever_the_order_of_their_labels() -> None:
         warnings.simplefilter("ignore")
         result = evaluate(panel, cells, methods)
     hidden = {name: cells[:, panel.columns.index(name)] for name in kinds}
+    nearest = result.imputations["linear"].to_frame()
+    judged = {each["name"]: each for each in result.report().summary["trust"]["classes"]}
+    for name in kinds:
+        right = nearest[name][hidden[name]] == truth[name][hidden[name]]
+        assert judged[name]["nearest"] == pytest.approx(right.mean())
     for score in result.scores:
         filled = result.imputations[score.method].to_frame()
         right = np.concatenate([filled[name][hidden[name]] == truth[name][hidden[name]] for name in kinds])

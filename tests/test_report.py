@@ -356,7 +356,7 @@ class TestTrust:
         for imputer in (tiny, loaded):
             other = imputer.impute(waves[:4]).report().summary["trust"]
             assert other["coverage"] is None
-            assert "It is not known which cells of this data, if any, GPVAE kept aside" in other["none"]
+            assert "GPVAE kept no cells of this data aside, or was fitted to other data" in other["none"]
             assert "gpvae evaluate … --report" in other["none"]
         conformal = Conformal(Linear()).fit(waves)
         conformal.save(tmp_path / "conformal")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpvae import missingness
 from gpvae.baselines import Forward, Linear, Mean
-from gpvae.baselines.simple import neighbours
+from gpvae.baselines.simple import nearest, neighbours
 from gpvae.conformal import Conformal
 from gpvae.imputation import Imputation
 from gpvae.latent import GPVAE
@@ -54,14 +54,15 @@ class Evidence:
 
 def own_evidence(imputation: Imputation) -> Evidence | str:
     """The cells that the imputer held out when it was fitted to this data, filled once more; or why there are none."""
-    advice = "gpvae evaluate … --report, in Python gpvae.evaluation, hides some cells, fills them, and judges by them."
+    how = "gpvae evaluate … --report, in Python gpvae.evaluation.evaluate"
+    advice = f"{how}, hides some cells, fills them, and judges by them."
     if imputation.maker is None:
         return f"The imputer is not at hand, so no cell with a known value was filled. {advice}"
     if not isinstance(imputation.maker, Trained | Conformal):
         return f"{imputation.method} keeps no cells aside to be judged by. {advice}"
     cells = imputation.maker.kept_aside(imputation.panel)
     if cells is None or not cells.any():
-        return f"It is not known which cells of this data, if any, {imputation.method} kept aside. {advice}"
+        return f"{imputation.method} kept no cells of this data aside, or was fitted to other data. {advice}"
     series, steps = _series_to_ask(imputation.panel, cells)
     panel = imputation.panel.pick(series, steps)
     asked = cells[imputation.panel.rows_of(series, panel.lengths)]
@@ -161,9 +162,11 @@ def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
             seen = own.panel.values[own.panel.observed[:, j], j]
             usual = np.unique(seen, return_counts=True) if len(seen) else (np.zeros(1), np.zeros(1))
             guess = usual[0][np.argmax(usual[1])]
-            chance = float((evidence.truth[asked, j] == guess).mean())
+            by_guess = float((evidence.truth[asked, j] == guess).mean())
+            near = nearest(own.panel.select([own.panel.columns[j]]), np.array([guess]))[:, 0]
+            by_nearest = float((near == evidence.truth[:, j])[asked].mean())
             shares = _share(right, _blocks(own.panel)[asked])
-            found.append({"name": str(own.panel.columns[j]), "guess": chance} | shares)
+            found.append({"name": str(own.panel.columns[j]), "guess": by_guess, "nearest": by_nearest} | shares)
     return found
 
 
