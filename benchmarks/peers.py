@@ -23,6 +23,7 @@ from gpvae.panel import Bools
 from gpvae.schema import Schema
 
 MISSING_RATE = 0.5
+AT_ONCE = 1024  # windows that are filled together; how many learn together is left to PyPOTS
 PAPERS_SETTINGS: dict[str, dict[str, Any]] = {  # for PhysioNet; PyPOTS has no defaults for these sizes
     "saits": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
     "csdi": {
@@ -254,6 +255,7 @@ class Peer(Imputer):
         place[:, rows] = np.broadcast_arrays(np.arange(len(rows))[:, None], np.arange(rows.shape[1]))
         torch.manual_seed(seed)
         draws = {"n_sampling_times": samples} if self.peer == "csdi" else {}
+        self.peer_.batch_size = AT_ONCE
         with quiet():
             found = self.peer_.impute({"X": self._scaled(panel)[rows]}, **draws)  # (window, [sample,] step, feature)
         (row, feature), scaling = np.nonzero(missing), self.schema_.scaling

@@ -340,7 +340,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pattern", default="", help="only gaps of this name (10%%, blocks of 24-48)")
     parser.add_argument("--set", type=setting, action="append", default=[], dest="changes", metavar="KEY=VALUE")
     parser.add_argument("--label", default="", help="a name for what --set makes of the methods")
-    parser.add_argument("--samples", type=int, default=100, help="of methods that draw any; at least 10")
+    parser.add_argument("--samples", type=int, default=100, help="of methods that draw any; at least 19")
     parser.add_argument("--small", type=int, metavar="N", help="only N series, or steps of long ones: to try it out")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("-o", "--output", type=Path, default=provenance.ROOT / "results" / "protocols.csv")
