@@ -1,9 +1,13 @@
 """The house: imports run one way, and what stands at the border has never heard of a model."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import gpvae
 
 SOURCE = Path(__file__).parents[1] / "src" / "gpvae"
 
@@ -92,3 +96,38 @@ def test_a_climb_would_be_seen(tmp_path: Path) -> None:
 
 def test_every_module_has_its_place() -> None:
     assert {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in MODULES} == set(ORDER)
+
+
+def test_what_the_package_names_is_there_and_nothing_else() -> None:
+    for name in gpvae.__all__:
+        assert getattr(gpvae, name) is vars(gpvae)[name], name  # found once, kept
+    assert {*gpvae._HOMES} <= {*gpvae.__all__} <= {*dir(gpvae)}
+    with pytest.raises(AttributeError, match="module 'gpvae' has no attribute 'GPVea'"):
+        gpvae.GPVea  # noqa: B018
+
+
+def test_type_checkers_are_told_the_same_names() -> None:
+    """Those under TYPE_CHECKING, each from the module where it is looked for."""
+    told = {
+        alias.name: node.module
+        for node in ast.walk(ast.parse((SOURCE / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpvae")
+        for alias in node.names
+    }
+    assert {name: gpvae._HOMES.get(name, "gpvae") for name in gpvae.__all__} == told
+
+
+@pytest.mark.parametrize("words", [["--help"], ["impute", "--help"], ["impute", "none.csv", "-o", "filled.csv"]])
+def test_short_answers_do_not_wait_for_pytorch(words: list[str]) -> None:
+    program = f"""
+import sys
+from gpvae.cli import app
+try:
+    app({words!r})
+finally:
+    assert not {{"torch", "sklearn"}} & {{*sys.modules}}, "loaded"
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == (0 if "--help" in words else 1)
+    assert "loaded" not in found.stderr
+    assert ("there is no file none.csv" in found.stderr) == ("none.csv" in words)

@@ -393,7 +393,7 @@ class Watch:
         if name == "torch":
             print(os.environ["GOMP_SPINCOUNT"])
 sys.meta_path.insert(0, Watch())
-import gpvae
+import gpvae.model
 """
 
 

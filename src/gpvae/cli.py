@@ -402,17 +402,23 @@ def demo(
 def _one_line_errors() -> Iterator[None]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from gpvae.training import TrainingError
-
-        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore")  # what PyTorch and others have to say
+        warnings.filterwarnings("always", category=UserWarning, module="gpvae")
         told: set[str] = set()  # several methods may have the same to say
         warnings.showwarning = lambda message, *_, **__: _note_once(str(message), told)
         try:
             yield
-        except (ValueError, TrainingError, OSError) as error:
+        except (ValueError, RuntimeError, OSError) as error:
+            if isinstance(error, RuntimeError) and not _is_about_training(error):
+                raise
             complaints.print(f"Error: {error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
+
+
+def _is_about_training(error: RuntimeError) -> bool:
+    from gpvae.training import TrainingError
+
+    return isinstance(error, TrainingError)
 
 
 def _note_once(message: str, told: set[str]) -> None:
@@ -529,7 +535,7 @@ def _kinds(entries: list[str] | None, methods: Sequence[Method]) -> "dict[str, A
 
 
 def _categories(kinds: "dict[str, Any] | None") -> tuple[str, ...]:
-    from gpvae.schema import class_columns
+    from gpvae.scaling import class_columns
 
     return class_columns(kinds)
 

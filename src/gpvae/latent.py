@@ -16,8 +16,8 @@ from gpvae.imputer import Filled
 from gpvae.judge import Judge
 from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
 from gpvae.panel import Bools, DataError, Floats, Panel
-from gpvae.scaling import CLASSES, Scaling
-from gpvae.schema import Kinds, Schema, class_columns, kinds_from_plain, kinds_to_plain
+from gpvae.scaling import CLASSES, Kinds, Scaling, class_columns, kinds_from_plain, kinds_to_plain
+from gpvae.schema import Schema
 from gpvae.trained import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
 from gpvae.training import compiled, step_generator, tensor_cores
 

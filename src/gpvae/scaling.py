@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpvae.panel import Bools, DataError, Floats, Panel
 
 Kind = Literal["real", "positive", "count", "binary", "categorical", "ordinal"]
+Kinds = Mapping[str, str | Sequence[Any]]  # by column: a kind, or the levels of an ordinal one in their order
 CLASSES = ("binary", "categorical", "ordinal")  # columns that hold one of a few levels
 DISCRETE = ("count", *CLASSES)
 MOST_LEVELS = 100
@@ -135,3 +136,18 @@ def _levels(panel: Panel, j: int, kind: Kind, seen: Floats, given: Sequence[floa
     if len(levels) > MOST_LEVELS:
         raise DataError(f"column {name!r} has {len(levels)} different values: too many to be {kind}")
     return tuple(levels.tolist())
+
+
+def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
+    """Columns that may hold text, by what the user says of them."""
+    return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
+
+
+def kinds_to_plain(kinds: Kinds | None) -> list[list[Any]] | None:
+    """JSON-ready: pairs, since a name may be a number."""
+    pairs = ([name, kind if isinstance(kind, str) else list(kind)] for name, kind in (kinds or {}).items())
+    return None if kinds is None else list(pairs)
+
+
+def kinds_from_plain(pairs: list[list[Any]] | None) -> Kinds | None:
+    return None if pairs is None else {name: kind for name, kind in pairs}

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from gpvae.batches import Rows, median_step
 from gpvae.panel import Bools, DataError, Floats, FrameSource, Panel
-from gpvae.scaling import CLASSES, Kind, Scaling
+from gpvae.scaling import CLASSES, Kind, Kinds, Scaling
 from gpvae.times import Clock
-
-Kinds = Mapping[str, str | Sequence[Any]]  # by column: a kind, or the levels of an ordinal one in their order
 
 
 @dataclass(frozen=True)
@@ -106,21 +104,6 @@ class Schema:
         if len(widths) > 1 or clock not in get_args(Clock) or not unit > 0 or not {*kinds} <= {*get_args(Kind)}:
             raise ValueError("its columns, scales and times do not fit together")
         return cls(columns, clock, unit, Scaling(shift, scale, kinds, levels), plain["id"], plain["time"], labels)
-
-
-def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
-    """Columns that may hold text, by what the user says of them."""
-    return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
-
-
-def kinds_to_plain(kinds: Kinds | None) -> list[list[Any]] | None:
-    """JSON-ready: pairs, since a name may be a number."""
-    pairs = ([name, kind if isinstance(kind, str) else list(kind)] for name, kind in (kinds or {}).items())
-    return None if kinds is None else list(pairs)
-
-
-def kinds_from_plain(pairs: list[list[Any]] | None) -> Kinds | None:
-    return None if pairs is None else {name: kind for name, kind in pairs}
 
 
 def _understood(

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gpvae.imputer import Filled, Imputer
 from gpvae.panel import Bools, Floats, Panel
-from gpvae.schema import Kinds, Schema, class_columns, kinds_from_plain, kinds_to_plain
+from gpvae.scaling import Kinds, class_columns, kinds_from_plain, kinds_to_plain
+from gpvae.schema import Schema
 
 
 @dataclass(eq=False, repr=False)
