@@ -364,6 +364,24 @@ def test_another_method_with_conformal_intervals(run: Run, sensors: Path, method
     assert len(cells(Path("b.csv"))[0]) == len(cells(Path("a.csv"))[0]) - (0 if method == "gp" else 4)
 
 
+def test_impute_ends_with_how_far_to_trust_it(run: Run) -> None:
+    rng, day = np.random.default_rng(0), np.arange(400)
+    table = np.stack([np.sin(day / 5), np.cos(day / 5)], axis=1) + 0.1 * rng.standard_normal((400, 2))
+    frame = pd.DataFrame(table.round(3), columns=["a", "b"]).mask(rng.random((400, 2)) < 0.2)
+    frame.assign(c=np.where(table[:, 0] > 0, "up", "down")).mask(rng.random((400, 3)) < 0.1).to_csv("waves.csv")
+    words = ("impute", "waves.csv", "--kind", "c=categorical", "--epochs", "3", "--device", "cpu")
+    told = run(*words, "-o", "out.csv").output.splitlines()
+    assert re.match(r"GPVAE is off by \d\.\d\d standard deviations", told[-3]), told
+    assert re.match(r"Of \d+ cells that it had kept aside, [\d.]+ % lie in their 90 % interval", told[-2]), told
+    assert re.match(r"c: \d+ % of \d+ held-out cells got the right category; .* the nearest in time in", told[-1]), told
+    bare = run(*words, "-o", "bare.csv", "--interval", "0").output
+    assert "GPVAE is off by" in bare
+    assert "interval" not in bare
+    plain = run("impute", "waves.csv", "-o", "line.csv", "--method", "linear").output  # keeps no cells aside
+    assert plain.splitlines()[-1].startswith("filled ") or "Note:" in plain.splitlines()[-1]
+    assert "off by" not in plain
+
+
 def test_model_of_another_method(run: Run, sensors: Path) -> None:
     settings = ("--id", "sensor", "--epochs", "2", "--device", "cpu")
     assert run("fit", "sensors.csv", "--method", "brits", "--conformal", "-o", "model", *settings).exit_code == 0

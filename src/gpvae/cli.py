@@ -202,10 +202,14 @@ def impute(
             return
         if not trained:
             imputer = _fit(imputer, panel, output)
+        from gpvae.report.trust import in_short
+
         imputation = imputer.impute(panel, samples=samples, seed=seed)
         with_intervals = f", with {level:.0%} intervals" if level else ""
         filled = f"filled {imputation.cells.size:,} cells{with_intervals}"
         _write(table, imputation.to_frame(interval=level or None), output, force, filled)
+        for sentence in in_short(imputation, intervals=level > 0):
+            console.print(sentence, markup=False, soft_wrap=True)
         if report:
             imputation.report(report, overwrite=force)
             console.print(f"report: {report}", markup=False, soft_wrap=True)

@@ -104,6 +104,16 @@ def _series_to_ask(panel: Panel, cells: Bools) -> tuple[NDArray[np.int64], int]:
     return held[:: max(1, -(-rows // ROWS_FILLED_AGAIN))], ROWS_FILLED_AGAIN
 
 
+def in_short(imputation: Imputation, *, intervals: bool) -> list[str]:
+    """What the cells say that the imputer had kept aside, of the intervals too if wanted; nothing if there are none."""
+    evidence = own_evidence(imputation)
+    if isinstance(evidence, str):
+        return []
+    judged = judge(evidence, imputation.method)
+    told = [judged["errors"], judged["coverage"] if intervals else None, *judged["classes"]]
+    return [each["sentence"] for each in told if each]
+
+
 def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
     """JSON-ready, with None for what cannot be told; `name` is what to call the method."""
     if isinstance(evidence, str):
@@ -166,7 +176,13 @@ def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
             near = nearest(own.panel.select([own.panel.columns[j]]), np.array([guess]))[:, 0]
             by_nearest = float((near == evidence.truth[:, j])[asked].mean())
             shares = _share(right, _blocks(own.panel)[asked])
-            found.append({"name": str(own.panel.columns[j]), "guess": by_guess, "nearest": by_nearest} | shares)
+            sentence = (
+                f"{own.panel.columns[j]}: {percent(shares['share'])} of {len(right):,} held-out cells got the right "
+                f"category; always the most frequent one would be right in {percent(by_guess)}, the nearest in time in "
+                f"{percent(by_nearest)}."
+            )
+            named = {"name": str(own.panel.columns[j]), "guess": by_guess, "nearest": by_nearest, "sentence": sentence}
+            found.append(named | shares)
     return found
 
 
