@@ -656,6 +656,12 @@ class TestPlots:
         first, second, _ = plot_series(shown).axes
         assert [each.get_text() for each in second.get_yticklabels()] == ["dry", "wet", "white"]
         assert "dry" not in [each.get_text() for each in first.get_yticklabels()]
+        assert [[line.get_linestyle() for line in axis.get_lines()] for axis in (first, second)] == [
+            ["None", "-", "None"],
+            ["None", "None"],  # nothing lies between two categories
+        ]
+        legend = plot_series(shown, columns=["b", "a"]).legends[0]
+        assert [each.get_text() for each in legend.get_texts()] == ["observed", "filled", "interval"]
 
     def test_single_values_have_a_plot_too(self) -> None:
         panel, _ = gappy()

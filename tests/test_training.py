@@ -1,19 +1,22 @@
 """The loop: exact resume, interruption, best epoch, the pace, errors."""
 
+import io
 import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors import safe_open
 from torch import Generator, Tensor, nn
 
+from gpvae import training
 from gpvae.muon import Muon
 from gpvae.training import (
     LAST_PACE,
@@ -561,3 +564,26 @@ def test_only_epochs_that_are_judged_can_be_the_best() -> None:
     progression = run(Toy(), epochs=150, validate=lambda: next(scores))
     assert progression.best_epoch == 7
     assert [i for i, entry in enumerate(progression.history) if "validation" in entry] == list(range(1, 150, 2))
+
+
+def test_a_log_gets_lines_and_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*, terminal: bool = False) -> str:
+        file = io.StringIO()
+        console = Console(file=file, width=100, force_terminal=terminal)
+        monkeypatch.setattr(training, "get_console", lambda: console)
+        with training.progress_bar(10, 4, show=True) as report:
+            assert report is not None
+            for step in range(20, 41):  # of a run that is continued
+                report((step - 1) // 4, step, {"loss": 1.5})
+        return file.getvalue()
+
+    clock = count(0, 30)  # seconds
+    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    lines = told().splitlines()
+    assert lines[0] == "training: epoch 6/10, 9 min left"  # 2 steps took a minute, 18 are left
+    assert len(lines) == 10
+    monkeypatch.undo()
+    assert "epoch 10/10" in told(terminal=True)
+    assert told() == ""  # within a minute
+    with training.progress_bar(10, 4, show=False) as report:
+        assert report is None

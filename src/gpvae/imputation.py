@@ -248,6 +248,15 @@ class Imputation:
     def has_intervals(self) -> bool:
         return self.draws is not None or self.margins is not None
 
+    def of_kind(self, *kinds: str) -> Bools:
+        """Columns that hold this, as far as draws tell; text is categories, whoever fills it. (feature,)"""
+        text = "categorical" in kinds
+        found = np.array([text and name in self.panel.labels for name in self.panel.columns], dtype=bool)
+        if self.draws is not None:
+            chosen = self.draws.scaling.of_kind(*kinds)[self.draws.feature]
+            found[np.unique(self.cells[chosen] % len(found))] = True
+        return found
+
     def part(self, first: int, last: int) -> "Imputation":
         """Of the series from the number `first` up to `last`, without that."""
         panel, width = self.panel.pick(np.arange(first, last)), len(self.panel.columns)

@@ -11,6 +11,7 @@ import json
 import math
 import signal
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -25,6 +26,8 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from rich import get_console
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -43,6 +46,7 @@ RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
 TREND, LITTLE, TRIAL = 0.3, 0.015, 0.1
 FEWEST = 4  # scores, in the second half of the trial, to tell by whether it does any harm
 AVERAGED_FROM = 0.65  # with harder practice the learning rate does not fall; weights are averaged from here on
+SECONDS_BETWEEN_LINES = 60  # of a log
 Report = Callable[[int, int, Parts], None]
 
 
@@ -608,22 +612,43 @@ def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @contextmanager
 def progress_bar(epochs: int, steps_per_epoch: int, *, show: bool) -> Iterator[Report | None]:
-    """A bar on the terminal with the parts of the loss and the time left."""
+    """A bar on the terminal with the time left and the parts of the loss; in a log a line now and then."""
+    console, steps = get_console(), epochs * steps_per_epoch
     if not show:
         yield None
-        return
-    columns = [
-        TextColumn("training"),
-        BarColumn(),
-        TextColumn("epoch {task.fields[epoch]}/" + str(epochs)),
-        TextColumn("{task.fields[parts]}"),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, transient=True) as progress:
-        task = progress.add_task("training", total=epochs * steps_per_epoch, epoch=1, parts="")
+    elif not (console.is_terminal or console.is_jupyter):
+        yield _lines(console, epochs, steps)
+    else:
+        columns = [
+            TextColumn("training"),
+            BarColumn(),
+            TextColumn("epoch {task.fields[epoch]}/" + str(epochs)),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[parts]}"),
+        ]
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("training", total=steps, epoch=1, parts="")
 
-        def report(epoch: int, step: int, parts: Parts) -> None:
-            text = "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
-            progress.update(task, completed=step, epoch=epoch + 1, parts=text)
+            def report(epoch: int, step: int, parts: Parts) -> None:
+                text = "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
+                progress.update(task, completed=step, epoch=epoch + 1, parts=text)
 
-        yield report
+            yield report
+
+
+def _lines(console: Console, epochs: int, steps: int) -> Report:
+    """At most one in `SECONDS_BETWEEN_LINES`."""
+    started, first, told = 0.0, -1, 0.0  # `first`: the step that is reported first, later where a run is continued
+
+    def report(epoch: int, step: int, parts: Parts) -> None:
+        nonlocal started, first, told
+        now = time.monotonic()
+        if first < 0:
+            started, first, told = now, step, now
+        if now - told < SECONDS_BETWEEN_LINES:
+            return
+        told = now
+        left = (now - started) / (step - first) * (steps - step) / 60
+        console.print(f"training: epoch {epoch + 1}/{epochs}, {left:.0f} min left", markup=False)
+
+    return report

@@ -89,7 +89,7 @@ class Packer:
             yield from (_places(draw - bands[0], widths, 16, 7.5) for draw in draws)
         if self.certainty:
             assert imputation.draws is not None
-            classes = _of_kind(imputation, *CLASSES)[imputation.cells % width]
+            classes = imputation.of_kind(*CLASSES)[imputation.cells % width]
             shares = np.zeros(len(classes))
             shares[classes] = imputation.draws.at(classes).share_of(imputation.values[classes])
             yield np.rint(255 * shares[order]).astype(np.uint8).tobytes()
@@ -132,18 +132,9 @@ def _order(panel: Panel) -> NDArray[np.int64]:
     return np.concatenate(runs)
 
 
-def _of_kind(imputation: Imputation, *kinds: str) -> Bools:
-    """Of the panel's columns, as far as draws tell."""
-    found = np.zeros(len(imputation.panel.columns), dtype=bool)
-    if imputation.draws is not None:
-        chosen = imputation.draws.scaling.of_kind(*kinds)[imputation.draws.feature]
-        found[np.unique(imputation.cells[chosen] % len(found))] = True
-    return found
-
-
 def _positive(imputation: Imputation) -> Bools:
     """Columns of the panel that are known to have no values below 0, as far as draws and margins tell."""
-    found = _of_kind(imputation, "positive")
+    found = imputation.of_kind("positive")
     if imputation.margins is not None:
         found[np.unique(imputation.cells[imputation.margins.floor == 0] % len(found))] = True
     return found
@@ -153,8 +144,8 @@ def _scale(imputation: Imputation, with_zero: NDArray[np.int64]) -> NDArray[np.u
     """Of each column: positive ones are skewed, so their logarithm is kept, unless they are among those `with_zero`."""
     positive = _positive(imputation)
     logarithm = positive & ~np.isin(np.arange(len(positive)), with_zero)
-    fine = _of_kind(imputation, *DISCRETE) | positive & ~logarithm
-    floor = positive | _of_kind(imputation, "count")
+    fine = imputation.of_kind(*DISCRETE) | positive & ~logarithm
+    floor = positive | imputation.of_kind("count")
     return (LOGARITHM * logarithm + FINE * fine + NOT_NEGATIVE * floor).astype(np.uint8)
 
 

@@ -11,6 +11,7 @@ from gpvae.panel import Bools, DataError, Floats, Panel
 from gpvae.report.missing import pattern
 from gpvae.report.summary import image_shape_of
 from gpvae.report.trust import Evidence, judge, own_evidence
+from gpvae.scaling import CLASSES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def plot_series(
     times = _moments(panel, panel.times[place][rows])
     if not len(times):
         raise DataError(f"there is nothing in {rows}: the series has {place.stop - place.start:,} steps")
-    filled = imputation.mean_rows
+    filled, classes = imputation.mean_rows, imputation.of_kind(*CLASSES)
     lower, upper = imputation.interval_rows(level) if imputation.has_intervals else (filled, filled)
     figure, axes = plt.subplots(
         len(names), 1, sharex=True, squeeze=False, figsize=(10, 1.0 + 1.7 * len(names)), layout="constrained"
@@ -51,15 +52,16 @@ def plot_series(
         j = panel.columns.index(name)
         mean, low, high = (array[place, j][rows] for array in (filled, lower, upper))
         hidden = None if truth is None else truth[place, j][rows]
-        _draw(axis, times, mean, low, high, panel.observed[place, j][rows], hidden)
+        _draw(axis, times, mean, low, high, panel.observed[place, j][rows], hidden, joined=not classes[j])
         axis.set_ylabel(name)
         if name in panel.labels:
             axis.set_yticks(range(len(panel.labels[name])), panel.labels[name])
     _name_time(axes[-1, 0], panel)
     with_intervals = f"filled gaps with {level:.0%} intervals" if imputation.has_intervals else "filled gaps"
     axes[0, 0].set_title(with_intervals, loc="left")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False)
+    drawn = (zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[:, 0])
+    named = {label: handle for each in drawn for handle, label in each}
+    figure.legend(named.values(), named.keys(), loc="outside upper right", ncols=4, frameon=False)
     return figure
 
 
@@ -164,16 +166,28 @@ def _rows(panel: Panel, series: Any) -> slice:
 
 
 def _draw(
-    axis: "Axes", times: Any, mean: Floats, lower: Floats, upper: Floats, observed: Bools, truth: Floats | None
+    axis: "Axes",
+    times: Any,
+    mean: Floats,
+    lower: Floats,
+    upper: Floats,
+    observed: Bools,
+    truth: Floats | None,
+    *,
+    joined: bool,
 ) -> None:
+    """Values of classes are not `joined`: there is nothing between two of them."""
     missing = ~observed
     # The band reaches from the observation before a gap to the one behind it, where it has no width.
     near = missing | np.roll(missing, 1) | np.roll(missing, -1)
     near[[0, -1]] = missing[[0, -1]] | missing[[1, -2]] if len(near) > 1 else missing
     axis.plot(times, np.where(observed, mean, np.nan), ".", color=OBSERVED, markersize=3, label="observed")
-    axis.plot(times, np.where(near, mean, np.nan), "-", color=FILLED, linewidth=1.2, label="filled")
-    axis.fill_between(times, lower, upper, where=list(near), color=FILLED, alpha=0.25, linewidth=0, label="interval")
-    axis.plot(times, np.where(missing, mean, np.nan), "o", color=FILLED, markersize=2.5)
+    if joined:
+        axis.plot(times, np.where(near, mean, np.nan), "-", color=FILLED, linewidth=1.2, label="filled")
+        band = {"color": FILLED, "alpha": 0.25, "linewidth": 0, "label": "interval"}
+        axis.fill_between(times, lower, upper, where=list(near), **band)
+    name = None if joined else "filled"  # the line has it already
+    axis.plot(times, np.where(missing, mean, np.nan), "o", color=FILLED, markersize=2.5, label=name)
     if truth is not None:
         hidden = np.where(missing, truth, np.nan)
         axis.plot(times, hidden, "x", color=TRUTH, markersize=4, label="hidden truth")

@@ -146,27 +146,17 @@ def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
 
 def _numbers(evidence: Evidence) -> Bools:
     """The cells of columns of numbers that every method fills, and that vary."""
-    panel, own = evidence.imputation.panel, evidence.imputation
-    kinds = np.array([name not in panel.labels for name in panel.columns])
-    if own.draws is not None:
-        classes = own.draws.scaling.of_kind(*CLASSES)[own.draws.feature]
-        kinds[np.unique(own.cells[classes] % len(kinds))] = False
-    cells = evidence.cells & kinds & evidence.units.varies
+    own = evidence.imputation
+    cells = evidence.cells & ~own.of_kind(*CLASSES) & evidence.units.varies
     for each in (own, *evidence.others.values()):
         cells = cells & ~np.isnan(each.mean_rows)
     return cells
 
 
 def _accuracies(evidence: Evidence) -> list[dict[str, Any]]:
-    own = evidence.imputation
-    if own.draws is None:
-        return []
-    found: list[dict[str, Any]] = []
-    classes = own.draws.scaling.of_kind(*CLASSES)[own.draws.feature]
-    width = len(own.panel.columns)
-    mean = own.mean_rows
-    for j in np.unique(own.cells[classes] % width).tolist():
-        asked = evidence.cells[:, j]
+    own, mean, found = evidence.imputation, evidence.imputation.mean_rows, list[dict[str, Any]]()
+    for j in np.flatnonzero(own.of_kind(*CLASSES)).tolist():
+        asked = evidence.cells[:, j] & ~np.isnan(mean[:, j])
         if asked.any():
             right = (mean[:, j] == evidence.truth[:, j])[asked]
             seen = own.panel.values[own.panel.observed[:, j], j]
