@@ -5,7 +5,6 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from gpvae.muon import Muon
 from gpvae.training import (
     LAST_PACE,
     Checkpoint,
+    Kept,
     Progression,
     TrainingConfig,
     TrainingError,
@@ -149,7 +149,7 @@ def test_interruption_leaves_the_steps_done_so_far(tmp_path: Path) -> None:
     half = Toy()
     optimizer = torch.optim.Adam(half.parameters(), lr=0.05)
     progression = Progression()
-    checkpoint.restore(half, optimizer, {}, progression)
+    checkpoint.restore(half, optimizer, Kept(best={}), progression)
     assert (progression.step, progression.epoch, progression.step_in_epoch) == (6, 1, 2)
     assert not torch.equal(half.layer.weight, Toy().layer.weight)
 
@@ -267,136 +267,154 @@ def test_the_last_weights_are_kept_or_the_best(keeps_last: bool, kept: int, tmp_
 
 def practising(given: Callable[[int, bool], float], *, epochs: int = 80, **settings: Any) -> tuple[str, Progression]:
     """Epoch by epoch whether practice was harder (x) or not (.), the score being `given` by the epoch and that."""
-    told = list[bool]()
+    told, model = list[bool](), Toy()
+    at = {"epoch": -1}
 
-    def validate() -> float:
-        return given(len(told) - 1, told[-1])
+    def source(epoch: int) -> Iterator[Tensor]:
+        at["epoch"] = epoch
+        return batches(epoch)
 
     settings = {"anneal": True, "keeps_last": True, **settings}
-    found = run(Toy(), epochs=epochs, validate=validate, harder=told.append, **settings)
+    found = run(
+        model, source, epochs=epochs, validate=lambda: given(at["epoch"], told[-1]), harder=told.append, **settings
+    )
     return "".join(".x"[each] for each in told), found
 
 
-def steadily(fall: float, harm: float = 0.0, *, epochs: int = 80) -> Callable[[int, bool], float]:
-    """Scores that fall so much in a tenth of the epochs, with ups and downs, and that harder practice harms."""
-    return lambda epoch, harder: -fall * epoch / (0.1 * epochs) + 0.02 * (-1) ** (epoch // 2) + harm * harder
+def steadily(fall: float, *, epochs: int = 80) -> Callable[[int, bool], float]:
+    """Scores that fall so much in a tenth of the epochs, with ups and downs."""
+    return lambda epoch, harder: -fall * epoch / (0.1 * epochs) + 0.02 * (-1) ** (epoch // 2)
 
 
-@pytest.mark.parametrize(("epochs", "first", "trial"), [(80, 24, 8), (100, 30, 10), (300, 90, 30), (733, 220, 74)])
-def test_harder_practice_is_tried_when_scores_hardly_fall_and_kept_if_it_does_no_harm(
-    epochs: int, first: int, trial: int
-) -> None:
-    """A line is laid through three tenths of the epochs; the trial takes a tenth. Of many epochs some are judged."""
-    before, rest = "." * first, epochs - first
-
-    def practice(fall: float, harm: float = 0.0) -> str:
-        return practising(steadily(fall, harm, epochs=epochs), epochs=epochs)[0]
-
-    assert practice(0.025) == "." * epochs
-    assert practice(0.008) == before + "x" * rest
-    assert practice(0.008, harm=0.01) == before + "x" * rest
-    assert practice(0.008, harm=0.05) == before + "x" * trial + "." * (rest - trial)  # once, and never again
+@pytest.mark.parametrize(("epochs", "fork"), [(80, 24), (100, 30), (300, 90), (733, 220)])
+def test_where_scores_hardly_fall_there_is_harder_practice_beside_what_was_planned(epochs: int, fork: int) -> None:
+    """A line is laid through three tenths of the epochs. Of many epochs only some are judged."""
+    whole = "." * epochs
+    assert practising(steadily(0.025, epochs=epochs), epochs=epochs)[0] == whole
+    assert practising(steadily(0.008, epochs=epochs), epochs=epochs)[0] == whole + "x" * (epochs - fork)
 
 
 @pytest.mark.parametrize(
     ("settings", "practice"),
     [
-        ({"warm_up": 30}, "." * 30 + "x" * 50),
+        ({"warm_up": 30}, "." * 80 + "x" * 50),
         ({"keeps_last": False}, "." * 80),
-        ({"epochs": 70}, "." * 70),  # four scores are wanted behind a trial
+        ({"epochs": 70}, "." * 70),  # a line wants 24 scores
         ({"epochs": 120}, "." * 120),  # only every second epoch is judged
     ],
 )
-def test_when_harder_practice_is_tried(settings: dict[str, Any], practice: str) -> None:
+def test_when_a_run_is_forked(settings: dict[str, Any], practice: str) -> None:
     assert practising(lambda epoch, harder: 0.0, **settings)[0] == practice
-
-
-@pytest.mark.parametrize(
-    ("epochs", "worse", "kept"),
-    [
-        (range(24, 28), 0.05, True),  # in the first half of the trial, until practice has been got used to
-        (range(28, 32), 0.05, False),  # in its second half
-        (range(24, 32), 0.02, False),  # in all of it
-        (range(24, 32), 0.01, True),  # but by little
-        (range(16), -0.05, True),  # it was better long before
-        (range(16, 24), -0.05, False),  # and just before
-    ],
-)
-def test_the_verdict_is_that_of_the_scores_just_before_and_at_the_end_of_the_trial(
-    epochs: range, worse: float, kept: bool
-) -> None:
-    """The trial begins behind 24 epochs; the scores of the 8 before it and of its last 4 count."""
-    found = Progression(history=[{"validation": worse * (i in epochs)} for i in range(32)], epoch=32, tried=24)
-    found.choose_practice(TrainingConfig(80, anneal=True, keeps_last=True))
-    assert found.kept is kept
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_scores_that_are_no_numbers_say_nothing(score: float) -> None:
-    """One of them keeps the line from being laid as long as it is among the last 24, or from a good verdict."""
-    assert practising(lambda epoch, harder: score if epoch == 9 else 0.0)[0] == "." * 34 + "x" * 46
-    assert practising(lambda epoch, harder: score if epoch == 30 else 0.0)[0] == "." * 24 + "x" * 8 + "." * 48
+    """One of them keeps the line from being laid as long as it is among the last 24."""
+    assert practising(lambda epoch, harder: score if epoch == 9 else 0.0)[0] == "." * 80 + "x" * 46
+    assert practising(lambda epoch, harder: score if epoch == 20 else 0.0)[0] == "." * 80
 
 
 def test_one_lucky_score_does_not_hide_that_they_hardly_fall() -> None:
-    assert practising(lambda epoch, harder: -0.05 if epoch == 18 else 0.0)[0] == "." * 24 + "x" * 56
+    assert practising(lambda epoch, harder: -0.05 if epoch == 18 else 0.0)[0] == "." * 80 + "x" * 56
 
 
-@pytest.mark.parametrize(("flat_from", "practice"), [(16, "." * 40 + "x" * 40), (17, "." * 80)])
-def test_harder_practice_is_not_tried_when_the_learning_rate_is_about_to_fall(flat_from: int, practice: str) -> None:
-    """A trial that begins behind half of the epochs would end behind six tenths, where it falls."""
-
-    def score(epoch: int, harder: bool) -> float:
-        return max(0.0, flat_from - epoch)
-
-    assert practising(score)[0] == practice
+@pytest.mark.parametrize(("flat_from", "practice"), [(16, "." * 80 + "x" * 40), (17, "." * 80)])
+def test_a_run_is_not_forked_when_the_learning_rate_is_about_to_fall(flat_from: int, practice: str) -> None:
+    """Behind half of the epochs, which is where the line would be flat at the earliest."""
+    assert practising(lambda epoch, harder: max(0.0, flat_from - epoch))[0] == practice
 
 
-@pytest.mark.parametrize("harm", [None, 0.05])
-def test_without_harder_practice_the_learning_rate_falls_and_the_last_weights_are_kept(harm: float | None) -> None:
-    """There is none, or it was given up."""
-    if harm is None:
-        found = run(Toy(), epochs=80, anneal=True, keeps_last=True, validate=lambda: 0.0)
-    else:
-        _, found = practising(steadily(0.0, harm))
-    assert found.averaged == 0
-    assert (found.tried, found.kept) == ((None, None) if harm is None else (24, False))
-    assert replace(found, epoch=79).pace(TrainingConfig(80, anneal=True)) == pytest.approx(LAST_PACE)
+HARDER: dict[str, Any] = {"epochs": 80, "anneal": True, "keeps_last": True}
+FORK = 24  # where scores never fall: as soon as there are enough
 
 
-HARDER: dict[str, Any] = {"epochs": 80, "anneal": True, "keeps_last": True, "harder": lambda on: None}
+class Watched:
+    """A run of a toy, whose scores are 0 but for the last of each branch; weights at the end of every epoch."""
+
+    def __init__(self, planned: float, harder: float, *, checkpoint: Checkpoint | None = None, stop: int = 0):
+        self.model, self.weights, self.judged = Toy(), list[Tensor](), list[Tensor]()
+        self.practises, self.ends, self.epoch = False, {False: planned, True: harder}, -1
+        self.source = interrupted_after(stop) if stop else batches
+        self.found = run(
+            self.model, self._batches, validate=self._score, harder=self._hear, checkpoint=checkpoint, **HARDER
+        )
+
+    def _hear(self, harder: bool) -> None:
+        self.practises = harder
+
+    def _batches(self, epoch: int) -> Iterator[Tensor]:
+        self.epoch = epoch
+        for batch in self.source(epoch):
+            yield batch + self.practises  # not the same to learn from
+        self.weights.append(self.weight)
+
+    def _score(self) -> float:
+        self.judged.append(self.weight)
+        return self.ends[self.practises] if self.epoch == 79 else 0.0
+
+    @property
+    def weight(self) -> Tensor:
+        return self.model.layer.weight.detach().clone()
 
 
-def test_with_harder_practice_the_learning_rate_stays_and_weights_are_averaged() -> None:
-    """From 65 % of the epochs on, here the last 28; the last score is that of the average."""
-    model, weights, judged = Toy(), list[Tensor](), list[Tensor]()
+def test_the_last_score_of_each_branch_tells_which_to_take() -> None:
+    """What was planned goes on as if there were no other; of the other, the last 28 epochs' weights are averaged."""
+    alone = Toy()
+    history = run(alone, validate=lambda: 0.0, **HARDER).history
+    better, worse, same = Watched(-1.0, -2.0), Watched(-1.0, -0.5), Watched(-1.0, -1.0)
+    for each in (better, worse, same):
+        assert each.found.forked == FORK
+        assert each.found.averaged == 28
+        assert torch.equal(each.weights[79], alone.layer.weight)
+        assert len(each.weights) == 80 + 80 - FORK
+        assert len(each.found.history) == 80
+    average = torch.stack(better.weights[-28:]).mean(0)
+    torch.testing.assert_close(better.weight, average)
+    assert torch.equal(better.judged[-1], better.weight)  # the last score is that of the average
+    assert better.found.history[-1]["validation"] == -2.0
+    for each in (worse, same):
+        assert torch.equal(each.weight, alone.layer.weight)
+        assert [entry["loss"] for entry in each.found.history] == [entry["loss"] for entry in history]
+        assert each.found.history[-1]["validation"] == -1.0
 
-    def source(epoch: int) -> Iterator[Tensor]:
-        yield from batches(epoch)
-        weights.append(model.layer.weight.detach().clone())
 
-    def validate() -> float:
-        judged.append(model.layer.weight.detach().clone())
-        return 0.0  # never lower: harder practice is tried as soon as it can be, and kept
+def test_harder_practice_begins_at_the_fork() -> None:
+    """With the weights and moments from there, and the same random numbers; the history of both is one until then."""
+    found = Watched(-1.0, -2.0).found
+    assert found.planned is not None
+    assert found.history[:FORK] == found.planned[:FORK]
+    assert found.history[FORK] != found.planned[FORK]
+    assert found.step == 80 * STEPS
 
-    assert run(model, source, validate=validate, **HARDER).averaged == 28
-    torch.testing.assert_close(model.layer.weight.detach(), torch.stack(weights[52:]).mean(0))
-    assert [torch.equal(*each) for each in zip(weights, judged, strict=True)] == [True] * 79 + [False]
-    assert torch.equal(model.layer.weight, judged[-1])
+    class Unmoved(Watched):
+        def _hear(self, harder: bool) -> None:
+            pass  # practises what was planned once more
+
+    again = Unmoved(0.0, 0.0)
+    rate_falls_behind = 48  # until then the two branches are the same
+    for epoch in range(FORK, rate_falls_behind):
+        assert torch.equal(again.weights[epoch], again.weights[80 + epoch - FORK]), epoch
+
+
+def test_with_harder_practice_the_learning_rate_stays() -> None:
     config = TrainingConfig(80, anneal=True, keeps_last=True)
-    assert [Progression(epoch=epoch, kept=True).pace(config) for epoch in (4, 79)] == [1.0, 1.0]
+    assert [Progression(epoch=epoch, planned=[]).pace(config) for epoch in (4, 79)] == [1.0, 1.0]
+    assert Progression(epoch=79).pace(config) == pytest.approx(LAST_PACE)
 
 
-@pytest.mark.parametrize("epoch", [28, 40, 60])  # on trial, kept, averaging
-def test_resumed_run_practises_and_averages_as_if_it_had_not_stopped(epoch: int, tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "run.safetensors", "toy")
-    whole, resumed = Toy(), Toy()
-    expected = run(whole, validate=lambda: 0.0, **HARDER)
+@pytest.mark.parametrize("epoch", [10, 40, 90, 130])  # before the fork, behind it, in the other branch, averaging there
+@pytest.mark.parametrize("harder", [-2.0, 0.0])
+def test_resumed_run_forks_and_chooses_as_if_it_had_not_stopped(epoch: int, harder: float, tmp_path: Path) -> None:
+    checkpoint, expected = Checkpoint(tmp_path / "run.safetensors", "toy"), Watched(-1.0, harder)
     with pytest.raises(KeyboardInterrupt):
-        run(Toy(), interrupted_after(epoch * STEPS + 1), validate=lambda: 0.0, checkpoint=checkpoint, **HARDER)
-    found = run(resumed, validate=lambda: 0.0, checkpoint=checkpoint, **HARDER)
-    assert found == expected
-    assert torch.equal(resumed.layer.weight, whole.layer.weight)
+        Watched(-1.0, harder, checkpoint=checkpoint, stop=epoch * STEPS + 1)
+    resumed = Watched(-1.0, harder, checkpoint=checkpoint)
+    assert resumed.found == expected.found
+    assert torch.equal(resumed.weight, expected.weight)
+    finished = Watched(-1.0, harder, checkpoint=checkpoint)  # what is over is not done again
+    assert finished.weights == []
+    assert finished.found == expected.found
+    assert torch.equal(finished.weight, expected.weight)
 
 
 def test_without_validation_the_last_epoch_is_kept() -> None:
@@ -573,7 +591,7 @@ def test_a_log_gets_lines_and_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(training, "get_console", lambda: console)
         with training.progress_bar(10, 4, show=True) as report:
             assert report is not None
-            for step in range(20, 41):  # of a run that is continued
+            for step in [*range(20, 41), *range(13, 41)]:  # of a run that is continued, and goes back to a fork
                 report((step - 1) // 4, step, {"loss": 1.5})
         return file.getvalue()
 
@@ -581,7 +599,8 @@ def test_a_log_gets_lines_and_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
     lines = told().splitlines()
     assert lines[0] == "training: epoch 6/10, 9 min left"  # 2 steps took a minute, 18 are left
-    assert len(lines) == 10
+    assert lines[10] == "training: epoch 4/10, 12 min left"
+    assert len(lines) == 10 + 13
     monkeypatch.undo()
     assert "epoch 10/10" in told(terminal=True)
     assert told() == ""  # within a minute

@@ -72,8 +72,8 @@ class GPVAE(Trained):
     anneal: let the learning rate rise over the first twentieth of the epochs, and fall to nearly 0 in the last 40 %;
         the last weights are kept, unless `patience` is given or the model hides nothing in training. Where held-out
         cells are predicted hardly any better between 30 and 50 % of the epochs, and there are enough of those to tell,
-        series are mixed (`ModelConfig.mix`). If that does no harm, the learning rate stays, and the average of the
-        weights in the last 35 % of the epochs is kept.
+        training goes through the rest of them twice: as planned, and with mixtures of series (`ModelConfig.mix`), a
+        learning rate that stays and weights averaged over the last 35 %. Held-out cells tell which to take.
     validation: share of the observed cells that is kept from training: they choose the epoch whose weights are kept or,
         with `anneal`, say whether series are to be mixed, and they set the noise level; 0 for none.
     patience: epochs behind the warm-up without a better validation score before training stops, with the best weights;

@@ -11,8 +11,8 @@ loss = -( E_q[log p(x_observed | z)] - β KL(q ‖ GP) ), for each step of the s
 Training hides some observed values from the encoder, and scores them: it learns to fill gaps, not to copy. What then
 counts is p(hidden | visible), for which q(z | visible) is the prior that is wanted, not the GP; hence a β far below 1,
 and little weight on what is visible. What is hidden are single values, runs, and what other series lack: gaps like
-those to be filled. Where that has taught what it can, training goes on with mixtures of series. The paper's bound is
-that with β near 1, nothing hidden or mixed, and no c_t.
+those to be filled. Where that has taught what it can, mixtures of series may teach more. The paper's bound is that with
+β near 1, nothing hidden or mixed, and no c_t.
 """
 
 import math
@@ -81,8 +81,8 @@ class ModelConfig:
     # but scores; two numbers: drawn between them for each series; 0: nothing is hidden at all
     hide_runs: float = 0.2  # share of the series of which it hides runs of steps instead of single values
     hide_gaps: float | None = None  # share of which neither, but what another series lacks; None: half that observed
-    mix: float = 0.75  # share of the series that is mixed with others once held-out values are predicted hardly any
-    # better, and as long as that does no harm; only where all columns are real or positive, and standardised, steps
+    mix: float = 0.75  # share of the series that is mixed with others where held-out values are predicted hardly any
+    # better without, and better so in the end; only where all columns are real or positive, and standardised, steps
     # even, and half of the values there to be trained on
     visible_weight: float | None = None  # of what is visible, in the bound; None: half the share observed, at most 0.3
     score_missing: bool = False  # the bound counts missing values too, as zeros: the plain VAE

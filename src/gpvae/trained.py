@@ -32,7 +32,7 @@ from gpvae.training import (
     train,
 )
 
-ORDER = 6  # of batches, which cells are held out, practice, the pace, which weights: others are not continued
+ORDER = 7  # of batches, which cells are held out, practice, the pace, which weights: others are not continued
 # Of training, where that is left to us: so many steps, unless the epochs become too few or too many. With a falling
 # learning rate nothing is gained by stopping early, and much by going on; but a table of a few windows has little to
 # say, and is known by heart sooner.

@@ -41,10 +41,9 @@ GRADIENT = "gradient"  # its length stands among the parts of a loss
 JUDGEMENTS = 100  # of held-out cells, in a run
 # Where learning rates rise and fall: shares of the epochs in which they rise and after which they fall; the last.
 RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
-# Harder practice is tried once the line through the scores of the last three tenths of the epochs falls by so little in
-# a tenth of them, and for such a share; scores that are worse by so little are no worse.
-TREND, LITTLE, TRIAL = 0.3, 0.015, 0.1
-FEWEST = 4  # scores, in the second half of the trial, to tell by whether it does any harm
+# A run is forked, at half of its epochs at the latest, where a line through the scores of three tenths of them falls by
+# so little in a tenth; and where there are so many scores to lay it through.
+TREND, LITTLE, LATEST, FEWEST = 0.3, 0.015, 0.5, 24
 AVERAGED_FROM = 0.65  # with harder practice the learning rate does not fall; weights are averaged from here on
 SECONDS_BETWEEN_LINES = 60  # of a log
 Report = Callable[[int, int, Parts], None]
@@ -73,7 +72,7 @@ class TrainingConfig:
     anneal: bool = False  # the learning rate rises over the first epochs, and falls in the last to `LAST_PACE`
     clip_norm: float = 10.0  # gradients longer than this are shortened to it
     warm_up: int = 0  # epochs over which the `warmth` that losses are given rises to 1
-    keeps_last: bool = False  # the last weights, not those of the best epoch; such a run may practise harder
+    keeps_last: bool = False  # the last weights, not those of the best epoch; such a run may be forked
     patience: int | None = (
         None  # epochs behind the warm-up without a better validation score before training stops; None: never
     )
@@ -90,10 +89,11 @@ class Progression:
     sums: Parts = field(default_factory=dict)  # of this epoch's losses
     best_score: float | None = None
     best_epoch: int | None = None
-    tried: int | None = None  # the epochs after which harder practice was tried
-    kept: bool | None = None  # whether it was kept; None: nobody knows yet
+    forked: int | None = None  # the epochs after which it was
+    steps_at_fork: int = 0
     averaged: int = 0  # epochs whose weights the average holds
     history: list[Parts] = field(default_factory=list)
+    planned: list[Parts] | None = None  # that of the run as planned, once harder practice has its turn
 
     def count_step(self) -> None:
         self.step, self.step_in_epoch = self.step + 1, self.step_in_epoch + 1
@@ -118,7 +118,8 @@ class Progression:
 
         All are where patience counts them.
         """
-        return (config.epochs - 1 - self.epoch) % self._every(config) == 0
+        every = 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
+        return (config.epochs - 1 - self.epoch) % every == 0
 
     def pace(self, config: TrainingConfig) -> float:
         """What the learning rate is multiplied with in this epoch."""
@@ -126,52 +127,53 @@ class Progression:
             return 1.0
         risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
         falling = max(0.0, (self.epoch / (config.epochs - 1) - HOLD) / (1 - HOLD))
-        return risen if self.kept else risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
+        return (
+            risen
+            if self.practises_harder
+            else risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
+        )
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         return config.patience is not None and self._waiting(config) >= config.patience
 
+    @property
     def practises_harder(self) -> bool:
-        return self.tried is not None and self.kept is not False
+        return self.planned is not None
 
-    def choose_practice(self, config: TrainingConfig) -> None:
-        """Between epochs: try harder practice once scores hardly fall any more, and keep it if they are no worse by it.
+    def is_to_be_forked(self, config: TrainingConfig) -> bool:
+        """Between epochs: whether scores hardly fall any more, and that before the learning rate falls: then any do."""
+        early = self.epoch < max(config.warm_up, TREND * config.epochs)
+        late = self.epoch > LATEST * config.epochs
+        return self.forked is None and not early and not late and self._fall(config) < LITTLE
 
-        All that before the learning rate falls: then any score gets better.
-        """
-        trial = math.ceil(TRIAL * config.epochs)
-        if self.tried is None:
-            early = self.epoch < max(config.warm_up, TREND * config.epochs)
-            late = self.epoch + trial > HOLD * config.epochs
-            tells = trial >= 2 * FEWEST * self._every(config)
-            if tells and not early and not late and self._fall(config) < LITTLE:
-                self.tried = self.epoch
-        elif self.kept is None and self.epoch == self.tried + trial:
-            before, after = self._scores(self.tried - trial, self.tried), self._scores(self.epoch - trial / 2)
-            harm = np.mean([*after.values()]) - np.mean([*before.values()])
-            self.kept = bool(np.isfinite(harm) and harm <= LITTLE)
+    def go_back(self) -> None:
+        """To the fork, where harder practice begins."""
+        assert self.forked is not None
+        self.planned, self.history = self.history, self.history[: self.forked]
+        self.epoch, self.step = self.forked, self.steps_at_fork
+
+    def choose_branch(self) -> bool:
+        """By the last score of each; True for harder practice."""
+        assert self.planned is not None
+        if self.history[-1].get("validation", math.nan) < self.planned[-1].get("validation", math.nan):
+            return True
+        self.history = self.planned
+        return False
 
     def averages(self, config: TrainingConfig) -> bool:
         """Whether the weights that this epoch ends with are averaged with those of others."""
-        return bool(self.kept) and self.epoch >= AVERAGED_FROM * config.epochs
+        return self.practises_harder and self.epoch >= AVERAGED_FROM * config.epochs
 
     def _fall(self, config: TrainingConfig) -> float:
         """Of a line through the last scores, in a tenth of the epochs; without end if there is none."""
-        scores = self._scores(self.epoch - TREND * config.epochs)
-        if not scores or not all(map(math.isfinite, scores.values())):
+        first = self.epoch - TREND * config.epochs
+        recent = {
+            i: parts["validation"] for i, parts in enumerate(self.history) if i >= first and "validation" in parts
+        }
+        if len(recent) < FEWEST or not all(map(math.isfinite, recent.values())):
             return math.inf
-        slope, _ = np.polyfit([*scores], [*scores.values()], 1)
+        slope, _ = np.polyfit([*recent], [*recent.values()], 1)
         return -0.1 * config.epochs * float(slope)
-
-    def _scores(self, first: float, end: float = math.inf) -> dict[int, float]:
-        """Of the epochs that were judged, from the first on and before the end."""
-        judged = {i: parts["validation"] for i, parts in enumerate(self.history) if "validation" in parts}
-        return {i: score for i, score in judged.items() if first <= i < end}
-
-    @staticmethod
-    def _every(config: TrainingConfig) -> int:
-        """Which epochs are judged: every one, or every second, and so on."""
-        return 1 if config.patience is not None else -(-config.epochs // JUDGEMENTS)
 
     def _waiting(self, config: TrainingConfig) -> int:
         """Epochs behind the warm-up without a better score."""
@@ -196,47 +198,63 @@ def train(
 
     A batch is a tensor or a tuple of tensors and numbers; on CUDA `loss` is recorded, so it must not wait for the
     device. With a checkpoint, the run is kept there after every epoch and when interrupted, and goes on from there.
-    `harder` is told before each epoch whether to practise harder: that is tried once scores hardly fall any more, and,
-    if it does no harm, kept; the model then ends with an average of its last weights. `groups` are the optimiser's: of
-    parameters that learn at rates of their own, or as matrices (see `muon`). With `compile` it is compiled: worth it
-    for very long runs.
+    `harder` is told before each epoch whether to practise harder. Where scores hardly fall any more, that is done
+    beside what was planned: from there on once more, with a learning rate that stays, and an average of the last
+    weights; the last score of each tells which of the two to take. `groups` are the optimiser's: of parameters that
+    learn at rates of their own, or as matrices (see `muon`). With `compile` it is compiled: worth it for long runs.
     """
-    best = {} if config.keeps_last else _copy(model)  # or, with harder practice, the average of the last
+    kept = Kept(best={} if config.keeps_last else _copy(model))
     run = Progression()
     update = update_of(model, loss, config, fabric, run, groups=groups, compile=compile)
     optimizer = update.optimizer
     if checkpoint and checkpoint.exists():
-        checkpoint.restore(model, optimizer, best, run)
+        checkpoint.restore(model, optimizer, kept, run)
     with _interrupts_between_steps() as interrupted:
         while run.epoch < config.epochs and not run.out_of_patience(config):
             model.train()
             update.begin_epoch()
             if harder:
-                harder(run.practises_harder())
+                harder(run.practises_harder)
             for _ in _steps(update, batches(run.epoch), run, report):
                 if interrupted():
                     update.add_up()
                     if checkpoint:
-                        checkpoint.save(model, optimizer, best, run)
+                        checkpoint.save(model, optimizer, kept, run)
                     raise KeyboardInterrupt
             update.add_up()
             model.eval()
             if run.averages(config):
-                _average(best, model, run)
+                _average(kept.average, model, run)
             if run.averaged and run.epoch == config.epochs - 1:
-                model.load_state_dict(best)
+                model.load_state_dict(kept.average)
             judged = validate is None or run.is_judged(config)
             if run.count_epoch(validate() if validate and judged else None, judged=judged) and not config.keeps_last:
-                best = _copy(model)
-            if harder and config.keeps_last:
-                run.choose_practice(config)
+                kept.best = _copy(model)
             _log(run, fabric)
+            if harder and config.keeps_last:
+                _fork_or_go_back(model, optimizer, kept, run, config)
             if checkpoint:
-                checkpoint.save(model, optimizer, best, run)
-    if not config.keeps_last:
-        model.load_state_dict(best)
+                checkpoint.save(model, optimizer, kept, run)
+    if not config.keeps_last or (run.practises_harder and not run.choose_branch()):
+        model.load_state_dict(kept.best)
     update.close()
     return run
+
+
+def _fork_or_go_back(
+    model: nn.Module, optimizer: torch.optim.Optimizer, kept: "Kept", run: Progression, config: TrainingConfig
+) -> None:
+    """Between epochs, if it is time for that."""
+    if run.is_to_be_forked(config):
+        run.forked, run.steps_at_fork = run.epoch, run.step
+        kept.fork = {name: value.detach().clone() for name, value in _state(model, optimizer).items()}
+    elif run.epoch == config.epochs and run.forked is not None and not run.practises_harder:
+        kept.best = _copy(model)
+        run.go_back()
+        with torch.no_grad():
+            for name, value in _state(model, optimizer).items():
+                value.copy_(kept.fork[name])  # in place: what is recorded knows them by where they are
+        kept.fork = {}
 
 
 def _log(run: Progression, fabric: Fabric) -> None:
@@ -550,6 +568,22 @@ def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.default_rng([seed, epoch])
 
 
+@dataclass
+class Kept:
+    """Tensors beside the model's."""
+
+    best: dict[str, Tensor]  # weights: of the best epoch, or of the run as planned
+    fork: dict[str, Tensor] = field(default_factory=dict)  # the `_state` at the fork
+    average: dict[str, Tensor] = field(default_factory=dict)  # of weights
+
+
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """All that training changes."""
+    moments = optimizer.state_dict()["state"]
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    return tensors | {f"adam.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+
+
 def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
@@ -572,23 +606,23 @@ class Checkpoint:
     def exists(self) -> bool:
         return self.path.exists()
 
-    def save(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor], run: Progression) -> None:
-        moments = optimizer.state_dict()["state"]
-        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in best.items()}
-        tensors |= {f"adam.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+    def save(self, model: nn.Module, optimizer: Any, kept: Kept, run: Progression) -> None:
+        tensors = _state(model, optimizer)
+        for group, more in vars(kept).items():
+            tensors |= {f"{group}.{name}": value for name, value in more.items()}
         header = {"fingerprint": self.fingerprint, "run": json.dumps(asdict(run))}
         contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         with whole_or_not_at_all(self.path, force=True) as partial:
             save_file(contiguous, partial, metadata=header)
 
-    def restore(self, model: nn.Module, optimizer: Any, best: dict[str, Tensor], run: Progression) -> None:
-        """Put the saved run into `model`, `optimizer`, `best` and `run`."""
+    def restore(self, model: nn.Module, optimizer: Any, kept: Kept, run: Progression) -> None:
+        """Put the saved run into `model`, `optimizer`, `kept` and `run`."""
         tensors, header = self._read()
         if header.get("fingerprint") != self.fingerprint:
             raise TrainingError(f"{self.path} belongs to a run on other data or settings; remove it to start anew")
         model.load_state_dict(_group(tensors, "model."))
-        best.update(_group(tensors, "best."))
+        for group in vars(kept):
+            setattr(kept, group, _group(tensors, f"{group}."))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, value in _group(tensors, "adam.").items():
             i, moment = name.split(".", 1)
@@ -637,18 +671,18 @@ def progress_bar(epochs: int, steps_per_epoch: int, *, show: bool) -> Iterator[R
 
 
 def _lines(console: Console, epochs: int, steps: int) -> Report:
-    """At most one in `SECONDS_BETWEEN_LINES`."""
-    started, first, told = 0.0, -1, 0.0  # `first`: the step that is reported first, later where a run is continued
+    """At most one in `SECONDS_BETWEEN_LINES`; the time left by what was done since the last."""
+    told, done = 0.0, steps
 
     def report(epoch: int, step: int, parts: Parts) -> None:
-        nonlocal started, first, told
+        nonlocal told, done
         now = time.monotonic()
-        if first < 0:
-            started, first, told = now, step, now
+        if step < done:  # the first that is heard of, or back at a fork
+            told, done = now, step
         if now - told < SECONDS_BETWEEN_LINES:
             return
-        told = now
-        left = (now - started) / (step - first) * (steps - step) / 60
+        left = (now - told) / (step - done) * (steps - step) / 60
+        told, done = now, step
         console.print(f"training: epoch {epoch + 1}/{epochs}, {left:.0f} min left", markup=False)
 
     return report
