@@ -604,5 +604,8 @@ def test_a_log_gets_lines_and_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     assert "epoch 10/10" in told(terminal=True)
     assert told() == ""  # within a minute
+    with training.progress_bar(1, 1, show=True) as report:
+        assert report is not None
+        report(0, 1, {})  # the first step may be the last
     with training.progress_bar(10, 4, show=False) as report:
         assert report is None

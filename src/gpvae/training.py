@@ -672,7 +672,7 @@ def progress_bar(epochs: int, steps_per_epoch: int, *, show: bool) -> Iterator[R
 
 def _lines(console: Console, epochs: int, steps: int) -> Report:
     """At most one in `SECONDS_BETWEEN_LINES`; the time left by what was done since the last."""
-    told, done = 0.0, steps
+    told, done = 0.0, steps + 1
 
     def report(epoch: int, step: int, parts: Parts) -> None:
         nonlocal told, done
