@@ -102,8 +102,10 @@ def test_what_the_package_names_is_there_and_nothing_else() -> None:
     for name in gpvae.__all__:
         assert getattr(gpvae, name) is vars(gpvae)[name], name  # found once, kept
     assert {*gpvae._HOMES} <= {*gpvae.__all__} <= {*dir(gpvae)}
-    with pytest.raises(AttributeError, match="module 'gpvae' has no attribute 'GPVea'"):
-        gpvae.GPVea  # noqa: B018
+    assert gpvae.missingness is sys.modules["gpvae.missingness"]  # modules that it does not name too
+    for name in ("GPVea", "_none", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"module 'gpvae' has no attribute '{name}'"):
+            getattr(gpvae, name)
 
 
 def test_type_checkers_are_told_the_same_names() -> None:

@@ -3,6 +3,7 @@
 import os
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-    elif name in __all__:
+    elif not name.startswith("_") and find_spec(f"gpvae.{name}"):
         found = import_module(f"gpvae.{name}")
     else:
         raise AttributeError(f"module 'gpvae' has no attribute {name!r}")
