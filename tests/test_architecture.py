@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gpvae
@@ -48,7 +49,11 @@ ORDER = [
     "cli",
 ]
 # Results show themselves: a door up to the report, opened only when it is asked for.
-DOORS = {("imputation", "gpvae.report"), ("evaluation", "gpvae.report")}
+# And whoever reads a saved imputer has to know all sorts of them.
+DOORS = {
+    *(("imputation", "gpvae.report"), ("evaluation", "gpvae.report")),
+    *(("imputer", "gpvae.conformal"), ("imputer", "gpvae.methods")),
+}
 WITHOUT_TORCH = {"times", "sources", "panel", "missingness", "metrics", "scaling", "imputation", "files", "datasets"}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__"))
 
@@ -102,8 +107,9 @@ def test_what_the_package_names_is_there_and_nothing_else() -> None:
     for name in gpvae.__all__:
         assert getattr(gpvae, name) is vars(gpvae)[name], name  # found once, kept
     assert {*gpvae._HOMES} <= {*gpvae.__all__} <= {*dir(gpvae)}
-    assert gpvae.missingness is sys.modules["gpvae.missingness"]  # modules that it does not name too
-    for name in ("GPVea", "_none", "__wrapped__"):
+    for name in ("missingness", "kernels"):  # modules that it does not name
+        assert getattr(gpvae, name) is sys.modules[f"gpvae.{name}"]
+    for name in ("GPVea", "_none", "__wrapped__", "no.module"):
         with pytest.raises(AttributeError, match=f"module 'gpvae' has no attribute '{name}'"):
             getattr(gpvae, name)
 
@@ -133,3 +139,20 @@ finally:
     assert found.returncode == (0 if "--help" in words else 1)
     assert "loaded" not in found.stderr
     assert ("there is no file none.csv" in found.stderr) == ("none.csv" in words)
+
+
+@pytest.mark.parametrize("name", ["gpvae.load", "gpvae.Imputer.load", "gpvae.Linear.load"])
+def test_a_new_process_reads_any_saved_model(name: str, tmp_path: Path) -> None:
+    """Though nothing of its sort is imported there yet."""
+    waves = np.sin(np.arange(60.0)).reshape(1, 30, 2)
+    waves[0, 3] = np.nan
+    for folder, made in {"conformal": gpvae.Conformal(gpvae.Forward()), "linear": gpvae.Linear()}.items():
+        made.fit(np.tile(waves, (4, 1, 1))).save(tmp_path / folder)
+    folder = tmp_path / ("linear" if "Linear" in name else "conformal")
+    words = [sys.executable, "-c", f"import gpvae; print({name}({str(folder)!r}).name)"]
+    found = subprocess.run(words, capture_output=True, text=True)
+    assert found.stdout.strip() == ("Linear" if "Linear" in name else "Conformal(Forward)"), found.stderr
+    wrong = subprocess.run(
+        [*words[:2], f"import gpvae; gpvae.GPVAE.load({str(folder)!r})"], capture_output=True, text=True
+    )
+    assert "not a GPVAE" in wrong.stderr

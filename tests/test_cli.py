@@ -371,6 +371,7 @@ def test_impute_ends_with_how_far_to_trust_it(run: Run) -> None:
     frame.assign(c=np.where(table[:, 0] > 0, "up", "down")).mask(rng.random((400, 3)) < 0.1).to_csv("waves.csv")
     words = ("impute", "waves.csv", "--kind", "c=categorical", "--epochs", "3", "--device", "cpu")
     told = run(*words, "-o", "out.csv").output.splitlines()
+    assert re.match(r"How far to trust it, by \d+ known cells that had been kept aside:", told[-4]), told
     assert re.match(r"GPVAE is off by \d\.\d\d standard deviations", told[-3]), told
     assert re.match(r"Of \d+ cells that it had kept aside, [\d.]+ % lie in their 90 % interval", told[-2]), told
     assert re.match(r"c: \d+ % of \d+ held-out cells got the right category; .* the nearest in time in", told[-1]), told

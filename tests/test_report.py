@@ -344,7 +344,10 @@ class TestTrust:
         held_out = tiny.kept_aside(imputation.panel)
         assert held_out is not None
         assert found["trust"]["cells"] == held_out.sum()
-        ended = "they watched over training and set the level of the noise, where it is learned"
+        ended = (
+            "they watched over training, which may have been done in two ways, and set the level of the noise, "
+            "where it is learned"
+        )
         assert ended in found["trust"]["caveat"]
         assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
         best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()

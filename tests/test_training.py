@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -278,6 +279,7 @@ def practising(given: Callable[[int, bool], float], *, epochs: int = 80, **setti
     found = run(
         model, source, epochs=epochs, validate=lambda: given(at["epoch"], told[-1]), harder=told.append, **settings
     )
+    assert told.pop() is False  # when all is over
     return "".join(".x"[each] for each in told), found
 
 
@@ -294,12 +296,17 @@ def test_where_scores_hardly_fall_there_is_harder_practice_beside_what_was_plann
     assert practising(steadily(0.008, epochs=epochs), epochs=epochs)[0] == whole + "x" * (epochs - fork)
 
 
+@pytest.mark.parametrize(("fall", "forked"), [(0.0149, 24), (0.0151, None)])
+def test_how_little_is_hardly(fall: float, forked: int | None) -> None:
+    assert practising(lambda epoch, harder: -fall * epoch / 8)[1].forked == forked
+
+
 @pytest.mark.parametrize(
     ("settings", "practice"),
     [
         ({"warm_up": 30}, "." * 80 + "x" * 50),
         ({"keeps_last": False}, "." * 80),
-        ({"epochs": 70}, "." * 70),  # a line wants 24 scores
+        ({"epochs": 79}, "." * 79),  # a line wants 24 scores
         ({"epochs": 120}, "." * 120),  # only every second epoch is judged
     ],
 )
@@ -400,6 +407,54 @@ def test_with_harder_practice_the_learning_rate_stays() -> None:
     config = TrainingConfig(80, anneal=True, keeps_last=True)
     assert [Progression(epoch=epoch, planned=[]).pace(config) for epoch in (4, 79)] == [1.0, 1.0]
     assert Progression(epoch=79).pace(config) == pytest.approx(LAST_PACE)
+
+
+@pytest.mark.parametrize("calls", [24, 25, 26, 80, 81, 82, 136])  # epochs around the fork, the end of the plan, the end
+def test_a_checkpoint_from_between_epochs_is_as_good(calls: int, tmp_path: Path) -> None:
+    """As of a process that was killed when an epoch began, and had no time to save anything."""
+
+    class Killed(Watched):
+        heard = 0
+
+        def _hear(self, harder: bool) -> None:
+            super()._hear(harder)
+            self.heard += 1
+            if self.heard == calls:
+                raise MemoryError
+
+    checkpoint, expected = Checkpoint(tmp_path / "run.safetensors", "toy"), Watched(-1.0, -2.0)
+    with pytest.raises(MemoryError):
+        Killed(-1.0, -2.0, checkpoint=checkpoint)
+    resumed = Watched(-1.0, -2.0, checkpoint=checkpoint)
+    assert resumed.found == expected.found
+    assert len(resumed.weights) == 137 - calls
+    assert torch.equal(resumed.weight, expected.weight)
+
+
+def test_what_was_planned_is_kept_where_harder_practice_fails() -> None:
+    class Failing(Watched):
+        def _batches(self, epoch: int) -> Iterator[Tensor]:
+            for batch in super()._batches(epoch):
+                yield batch * (math.nan if self.practises and epoch == 60 else 1.0)
+
+    alone = Toy()
+    run(alone, validate=lambda: 0.0, **HARDER)
+    failed = Failing(-1.0, -2.0)
+    assert torch.equal(failed.weight, alone.layer.weight)
+    assert len(failed.found.history) == 80
+    better = Watched(math.nan, -2.0)  # and the other way round
+    torch.testing.assert_close(better.weight, torch.stack(better.weights[-28:]).mean(0))
+
+
+def test_without_harder_practice_nothing_is_done_twice(tmp_path: Path) -> None:
+    epochs = list[int]()
+
+    def source(epoch: int) -> Iterator[Tensor]:
+        epochs.append(epoch)
+        return batches(epoch)
+
+    assert run(Toy(), source, validate=lambda: 0.0, **HARDER).forked is None
+    assert epochs == list(range(80))
 
 
 @pytest.mark.parametrize("epoch", [10, 40, 90, 130])  # before the fork, behind it, in the other branch, averaging there
@@ -585,27 +640,33 @@ def test_only_epochs_that_are_judged_can_be_the_best() -> None:
 
 
 def test_a_log_gets_lines_and_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run of 10 epochs of 4 steps that is continued behind 5 of them, and forked behind 7."""
+    config, forked = TrainingConfig(10), [None] * 8 + [7] * 12
+
     def told(*, terminal: bool = False) -> str:
         file = io.StringIO()
         console = Console(file=file, width=100, force_terminal=terminal)
         monkeypatch.setattr(training, "get_console", lambda: console)
-        with training.progress_bar(10, 4, show=True) as report:
+        with training.progress_bar(4, show=True) as report:
             assert report is not None
-            for step in [*range(20, 41), *range(13, 41)]:  # of a run that is continued, and goes back to a fork
-                report((step - 1) // 4, step, {"loss": 1.5})
+            for step in range(21, 41):
+                epoch, fork = (step - 1) // 4, forked[step - 21]
+                report(Progression(epoch=epoch, step=step, forked=fork, steps_at_fork=28), config)
+            for step in range(29, 42):  # one more than was thought
+                again = {"forked": 7, "steps_at_fork": 28, "planned": [], "steps_as_planned": 40}
+                report(Progression(epoch=min(9, (step - 1) // 4), step=step, **again), config)
         return file.getvalue()
 
     clock = count(0, 30)  # seconds
     monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
     lines = told().splitlines()
-    assert lines[0] == "training: epoch 6/10, 9 min left"  # 2 steps took a minute, 18 are left
-    assert lines[10] == "training: epoch 4/10, 12 min left"
-    assert len(lines) == 10 + 13
+    assert lines[0] == "training: epoch 6/10, 8 min left"  # 2 steps took a minute, 17 are left
+    assert lines[4] == "training: epoch 8/10, 10 min left"  # and 12 more, from the fork on
+    assert lines[10] == "training: epoch 8/10, with mixtures, 4 min left"
+    assert lines[-1] == "training: epoch 10/10, with mixtures, 0 min left"
+    assert len(lines) == 16
     monkeypatch.undo()
-    assert "epoch 10/10" in told(terminal=True)
+    assert "epoch 10/10, with mixtures 0:00:0" in re.sub(r"\x1b\[[0-9;]*m", "", told(terminal=True))
     assert told() == ""  # within a minute
-    with training.progress_bar(1, 1, show=True) as report:
-        assert report is not None
-        report(0, 1, {})  # the first step may be the last
-    with training.progress_bar(10, 4, show=False) as report:
+    with training.progress_bar(4, show=False) as report:
         assert report is None

@@ -59,16 +59,18 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-    elif not name.startswith("_") and find_spec(f"gpvae.{name}"):
-        found = import_module(f"gpvae.{name}")
-    else:
-        raise AttributeError(f"module 'gpvae' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # which would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            found = getattr(import_module(_HOMES[name]), name)
+        elif name.isidentifier() and not name.startswith("_") and find_spec(f"gpvae.{name}"):
+            found = import_module(f"gpvae.{name}")
+        else:
+            raise AttributeError(f"module 'gpvae' has no attribute {name!r}")
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*globals(), *__all__})

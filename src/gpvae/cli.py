@@ -200,10 +200,10 @@ def impute(
             imputer._new_schema(panel)  # does it suit the options?
             _write(table, panel.fill(panel.values), output, force, "nothing to fill, so nothing learned; as it was")
             return
-        if not trained:
-            imputer = _fit(imputer, panel, output)
         from gpvae.report.trust import in_short
 
+        if not trained:
+            imputer = _fit(imputer, panel, output)
         imputation = imputer.impute(panel, samples=samples, seed=seed)
         with_intervals = f", with {level:.0%} intervals" if level else ""
         filled = f"filled {imputation.cells.size:,} cells{with_intervals}"
@@ -406,8 +406,8 @@ def demo(
 def _one_line_errors() -> Iterator[None]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what PyTorch and others have to say
-        warnings.filterwarnings("always", category=UserWarning, module="gpvae")
+        warnings.simplefilter("ignore")  # what others have to say, but for why a GPU cannot be used
+        warnings.filterwarnings("always", category=UserWarning, module=r"gpvae|torch\.cuda")
         told: set[str] = set()  # several methods may have the same to say
         warnings.showwarning = lambda message, *_, **__: _note_once(str(message), told)
         try:

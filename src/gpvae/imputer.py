@@ -244,7 +244,9 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
 
 
 def from_plain(plain: dict[str, Any], device: str) -> Imputer:
-    """The imputer that `to_plain` describes, not fitted yet."""
+    """The imputer that `to_plain` describes, not fitted yet. Of any sort, so all of ours have to be there."""
+    from gpvae import conformal, methods  # noqa: F401
+
     sorts = {sort.__name__: sort for sort in _sorts(Imputer)}
     if plain["imputer"] not in sorts:
         raise ValueError(f"there is no imputer {plain['imputer']!r}")

@@ -82,7 +82,7 @@ class GPVAE(Trained):
         for a Bernoulli likelihood.
     precision: "32-true" or "bf16-mixed".
     device: "auto", "cpu" or "cuda".
-    verbose: show a progress bar.
+    verbose: show a progress bar, or in a log lines.
     """
 
     gives_distributions: ClassVar[bool] = True

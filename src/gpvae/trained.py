@@ -146,7 +146,7 @@ class Trained(Imputer):
         def batches(epoch: int) -> Iterator[Cut]:
             return plan.epoch(epoch_generator(self.seed, epoch), fabric.device)
 
-        with tensor_cores(fabric.device), progress_bar(config.epochs, steps, show=self.verbose) as report:
+        with tensor_cores(fabric.device), progress_bar(steps, show=self.verbose) as report:
             self._before(network, exam)
             run = train(
                 network,

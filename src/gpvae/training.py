@@ -46,7 +46,7 @@ RISE, HOLD, LAST_PACE = 0.05, 0.6, 0.02
 TREND, LITTLE, LATEST, FEWEST = 0.3, 0.015, 0.5, 24
 AVERAGED_FROM = 0.65  # with harder practice the learning rate does not fall; weights are averaged from here on
 SECONDS_BETWEEN_LINES = 60  # of a log
-Report = Callable[[int, int, Parts], None]
+Report = Callable[["Progression", "TrainingConfig"], None]
 
 
 class Scored(Protocol):
@@ -91,6 +91,7 @@ class Progression:
     best_epoch: int | None = None
     forked: int | None = None  # the epochs after which it was
     steps_at_fork: int = 0
+    steps_as_planned: int = 0  # once harder practice has its turn
     averaged: int = 0  # epochs whose weights the average holds
     history: list[Parts] = field(default_factory=list)
     planned: list[Parts] | None = None  # that of the run as planned, once harder practice has its turn
@@ -150,15 +151,27 @@ class Progression:
         """To the fork, where harder practice begins."""
         assert self.forked is not None
         self.planned, self.history = self.history, self.history[: self.forked]
+        self.steps_as_planned = self.step
         self.epoch, self.step = self.forked, self.steps_at_fork
 
     def choose_branch(self) -> bool:
-        """By the last score of each; True for harder practice."""
+        """By the last score of each, if both were finished; True for harder practice."""
         assert self.planned is not None
-        if self.history[-1].get("validation", math.nan) < self.planned[-1].get("validation", math.nan):
+        planned = self.planned[-1]["validation"]
+        whole = len(self.history) == len(self.planned)
+        if whole and self.history[-1]["validation"] < (planned if math.isfinite(planned) else math.inf):
             return True
         self.history = self.planned
         return False
+
+    @property
+    def steps_done(self) -> int:
+        """In both branches."""
+        return self.step + (self.steps_as_planned - self.steps_at_fork if self.practises_harder else 0)
+
+    def epochs_in_all(self, config: TrainingConfig) -> int:
+        """As far as is known by now."""
+        return config.epochs + (0 if self.forked is None else config.epochs - self.forked)
 
     def averages(self, config: TrainingConfig) -> bool:
         """Whether the weights that this epoch ends with are averaged with those of others."""
@@ -215,13 +228,18 @@ def train(
             update.begin_epoch()
             if harder:
                 harder(run.practises_harder)
-            for _ in _steps(update, batches(run.epoch), run, report):
+            for _ in _steps(update, batches(run.epoch), run, config, report):
                 if interrupted():
                     update.add_up()
                     if checkpoint:
                         checkpoint.save(model, optimizer, kept, run)
                     raise KeyboardInterrupt
-            update.add_up()
+            try:
+                update.add_up()
+            except TrainingError:
+                if not run.practises_harder:
+                    raise
+                break  # what was planned is there
             model.eval()
             if run.averages(config):
                 _average(kept.average, model, run)
@@ -235,8 +253,12 @@ def train(
                 _fork_or_go_back(model, optimizer, kept, run, config)
             if checkpoint:
                 checkpoint.save(model, optimizer, kept, run)
-    if not config.keeps_last or (run.practises_harder and not run.choose_branch()):
+    if not config.keeps_last:
         model.load_state_dict(kept.best)
+    elif run.practises_harder and not run.choose_branch():
+        model.load_state_dict(kept.planned)
+    if harder:
+        harder(False)
     update.close()
     return run
 
@@ -249,7 +271,7 @@ def _fork_or_go_back(
         run.forked, run.steps_at_fork = run.epoch, run.step
         kept.fork = {name: value.detach().clone() for name, value in _state(model, optimizer).items()}
     elif run.epoch == config.epochs and run.forked is not None and not run.practises_harder:
-        kept.best = _copy(model)
+        kept.planned = _copy(model)
         run.go_back()
         with torch.no_grad():
             for name, value in _state(model, optimizer).items():
@@ -258,12 +280,15 @@ def _fork_or_go_back(
 
 
 def _log(run: Progression, fabric: Fabric) -> None:
-    fabric.log_dict(run.history[-1], step=run.epoch)
+    branch = "harder/" if run.practises_harder else ""
+    fabric.log_dict({f"{branch}{name}": value for name, value in run.history[-1].items()}, step=run.epoch)
     for logger in fabric.loggers:
         logger.save()
 
 
-def _steps(update: "Update", batches: Iterable[Any], run: Progression, report: Report | None) -> Iterator[None]:
+def _steps(
+    update: "Update", batches: Iterable[Any], run: Progression, config: TrainingConfig, report: Report | None
+) -> Iterator[None]:
     """Of one epoch, but for those that were done before the run was interrupted."""
     for index, batch in enumerate(batches):
         if index < run.step_in_epoch:
@@ -271,7 +296,7 @@ def _steps(update: "Update", batches: Iterable[Any], run: Progression, report: R
         update(batch)
         run.count_step()
         if report:
-            report(run.epoch, run.step, run.history[-1] if run.history else {})
+            report(run, config)
         yield
 
 
@@ -572,7 +597,8 @@ def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
 class Kept:
     """Tensors beside the model's."""
 
-    best: dict[str, Tensor]  # weights: of the best epoch, or of the run as planned
+    best: dict[str, Tensor]  # weights of the best epoch
+    planned: dict[str, Tensor] = field(default_factory=dict)  # weights at the end of the run as planned
     fork: dict[str, Tensor] = field(default_factory=dict)  # the `_state` at the fork
     average: dict[str, Tensor] = field(default_factory=dict)  # of weights
 
@@ -645,44 +671,54 @@ def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 @contextmanager
-def progress_bar(epochs: int, steps_per_epoch: int, *, show: bool) -> Iterator[Report | None]:
+def progress_bar(steps_per_epoch: int, *, show: bool) -> Iterator[Report | None]:
     """A bar on the terminal with the time left and the parts of the loss; in a log a line now and then."""
-    console, steps = get_console(), epochs * steps_per_epoch
+    console = get_console()
     if not show:
         yield None
     elif not (console.is_terminal or console.is_jupyter):
-        yield _lines(console, epochs, steps)
+        yield _lines(console, steps_per_epoch)
     else:
         columns = [
             TextColumn("training"),
             BarColumn(),
-            TextColumn("epoch {task.fields[epoch]}/" + str(epochs)),
+            TextColumn("{task.fields[epoch]}"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[parts]}"),
         ]
         with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task("training", total=steps, epoch=1, parts="")
+            task = progress.add_task("training", total=None, epoch="", parts="")
 
-            def report(epoch: int, step: int, parts: Parts) -> None:
-                text = "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
-                progress.update(task, completed=step, epoch=epoch + 1, parts=text)
+            def report(run: Progression, config: TrainingConfig) -> None:
+                parts = run.history[-1] if run.history else {}
+                progress.update(
+                    task,
+                    completed=run.steps_done,
+                    total=run.epochs_in_all(config) * steps_per_epoch,
+                    epoch=_place(run, config),
+                    parts="  ".join(f"{name} {value:.3f}" for name, value in parts.items()),
+                )
 
             yield report
 
 
-def _lines(console: Console, epochs: int, steps: int) -> Report:
+def _lines(console: Console, steps_per_epoch: int) -> Report:
     """At most one in `SECONDS_BETWEEN_LINES`; the time left by what was done since the last."""
-    told, done = 0.0, steps + 1
+    last: tuple[float, int] | None = None  # when it was, and the steps that were done
 
-    def report(epoch: int, step: int, parts: Parts) -> None:
-        nonlocal told, done
-        now = time.monotonic()
-        if step < done:  # the first that is heard of, or back at a fork
-            told, done = now, step
-        if now - told < SECONDS_BETWEEN_LINES:
+    def report(run: Progression, config: TrainingConfig) -> None:
+        nonlocal last
+        now, done = time.monotonic(), run.steps_done
+        then, before = last = last or (now, done)
+        if now - then < SECONDS_BETWEEN_LINES:
             return
-        left = (now - told) / (step - done) * (steps - step) / 60
-        told, done = now, step
-        console.print(f"training: epoch {epoch + 1}/{epochs}, {left:.0f} min left", markup=False)
+        left = max(0, run.epochs_in_all(config) * steps_per_epoch - done)
+        minutes = (now - then) / max(1, done - before) * left / 60
+        last = now, done
+        console.print(f"training: {_place(run, config)}, {minutes:.0f} min left", markup=False)
 
     return report
+
+
+def _place(run: Progression, config: TrainingConfig) -> str:
+    return f"epoch {run.epoch + 1}/{config.epochs}{', with mixtures' if run.practises_harder else ''}"

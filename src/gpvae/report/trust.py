@@ -87,7 +87,7 @@ def _caveat(imputation: Imputation) -> str:
             "a little less of others. They are single cells, chosen at random; longer gaps are harder."
         )
     last = isinstance(imputation.maker, Trained) and imputation.maker.keeps_last
-    roles = ["watched over training" if last else "chose the best epoch"]
+    roles = ["watched over training, which may have been done in two ways," if last else "chose the best epoch"]
     if isinstance(imputation.maker, GPVAE):
         roles.append("set the level of the noise, where it is learned")
     lie = "They were chosen at random, cell by cell; longer gaps are harder."
@@ -111,7 +111,8 @@ def in_short(imputation: Imputation, *, intervals: bool) -> list[str]:
         return []
     judged = judge(evidence, imputation.method)
     told = [judged["errors"], judged["coverage"] if intervals else None, *judged["classes"]]
-    return [each["sentence"] for each in told if each]
+    lead = f"How far to trust it, by {judged['cells']:,} known cells that had been kept aside:"
+    return [lead, *(each["sentence"] for each in told if each)]
 
 
 def judge(evidence: Evidence | str, name: str) -> dict[str, Any]:
