@@ -127,12 +127,10 @@ class Progression:
         if not config.anneal or config.epochs == 1:
             return 1.0
         risen = min(1.0, (self.epoch + 1) / (RISE * config.epochs + 1))
+        if self.practises_harder:
+            return risen
         falling = max(0.0, (self.epoch / (config.epochs - 1) - HOLD) / (1 - HOLD))
-        return (
-            risen
-            if self.practises_harder
-            else risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
-        )
+        return risen * (LAST_PACE + (1 - LAST_PACE) * (1 + math.cos(math.pi * falling)) / 2)
 
     def out_of_patience(self, config: TrainingConfig) -> bool:
         return config.patience is not None and self._waiting(config) >= config.patience
