@@ -73,4 +73,4 @@ if not TYPE_CHECKING:  # which would take any name for one of ours
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

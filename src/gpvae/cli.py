@@ -118,7 +118,8 @@ ReportOption = Annotated[
     Path | None, typer.Option("--report", help="An HTML page to look at: gaps, filled values, how far to trust them.")
 ]
 ConformalOption = Annotated[
-    bool, typer.Option("--conformal", help="Calibrate intervals on a tenth of the known cells; for any method.")
+    bool,
+    typer.Option("--conformal", help="Calibrate intervals on a tenth of the known cells; any method, real numbers."),
 ]
 
 
@@ -412,6 +413,9 @@ def _one_line_errors() -> Iterator[None]:
         warnings.showwarning = lambda message, *_, **__: _note_once(str(message), told)
         try:
             yield
+        except KeyboardInterrupt:
+            complaints.print("\nStopped.")
+            raise typer.Exit(130) from None
         except (ValueError, RuntimeError, OSError) as error:
             if isinstance(error, RuntimeError) and not _is_about_training(error):
                 raise
@@ -567,7 +571,8 @@ def _fit(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = N
     try:
         imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
-        complaints.print(f"\nStopped. {checkpoint} holds what was learned: the same command goes on from there.")
+        what = f"{checkpoint} holds what was learned: the same command goes on from there."
+        complaints.print(f"\nStopped. {what}", markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
     return imputer
 

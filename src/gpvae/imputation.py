@@ -91,7 +91,7 @@ class Draws:
         parts = [self.at(slice(first, first + SORTED_AT_ONCE)) for first in starts]
         return np.concatenate([np.empty(0), *(number(part) for part in parts)])
 
-    def at(self, chosen: Bools | slice) -> "Draws":
+    def at(self, chosen: Bools | slice | NDArray[np.int64]) -> "Draws":
         """Of some of the cells."""
         return replace(self, scaled=self.scaled[chosen], feature=self.feature[chosen])
 
@@ -120,7 +120,7 @@ class Margins:
         """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
         return np.stack([self._quantile(each) for each in q])
 
-    def at(self, chosen: slice) -> "Margins":
+    def at(self, chosen: slice | NDArray[np.int64]) -> "Margins":
         """Of some of the cells."""
         own = {name: getattr(self, name)[chosen] for name in ("centre", "unit", "floor", "column")}
         return replace(self, **own)
@@ -159,7 +159,7 @@ class Imputation:
     """
 
     panel: Panel
-    cells: NDArray[np.int64]  # (cell,) those that are filled, as places in the flattened (row, feature)
+    cells: NDArray[np.int64]  # (cell,) those that are filled, as places in the flattened (row, feature), increasing
     values: Floats  # (cell,)
     stds: Floats | None = None  # (cell,)
     draws: Draws | None = None
@@ -262,15 +262,21 @@ class Imputation:
         panel, width = self.panel.pick(np.arange(first, last)), len(self.panel.columns)
         start = int(self.panel.starts[first]) if first < len(self.panel) else len(self.panel.values)
         ends = np.array([start, start + len(panel.values)]) * width
-        of_part = slice(*np.searchsorted(self.cells, ends).tolist())
+        found = self._at(slice(*np.searchsorted(self.cells, ends).tolist()))
+        return replace(found, panel=panel, cells=found.cells - start * width)
+
+    def sorted(self) -> "Imputation":
+        """The same with its cells in the order of the panel."""
+        return self._at(np.argsort(self.cells))
+
+    def _at(self, chosen: slice | NDArray[np.int64]) -> "Imputation":
         return replace(
             self,
-            panel=panel,
-            cells=self.cells[of_part] - start * width,
-            values=self.values[of_part],
-            stds=None if self.stds is None else self.stds[of_part],
-            draws=None if self.draws is None else self.draws.at(of_part),
-            margins=None if self.margins is None else self.margins.at(of_part),
+            cells=self.cells[chosen],
+            values=self.values[chosen],
+            stds=None if self.stds is None else self.stds[chosen],
+            draws=None if self.draws is None else self.draws.at(chosen),
+            margins=None if self.margins is None else self.margins.at(chosen),
         )
 
     def quantiles(self, *q: float) -> Floats:

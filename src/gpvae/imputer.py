@@ -214,7 +214,8 @@ class Imputer(BaseEstimator, ABC):
             mean[discrete] = draws.at(discrete).most_likely()
             std[classes] = draws.at(classes).deviations()
             std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
-        return Imputation(given, cells, mean, std, draws, filled.margins, self.name)
+        found = Imputation(given, cells, mean, std, draws, filled.margins, self.name)
+        return found if (np.diff(places) > 0).all() else found.sorted()
 
 
 def fingerprint(panel: Panel) -> str:

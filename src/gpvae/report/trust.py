@@ -28,6 +28,7 @@ BLOCKS = 40  # that few series are cut into, for errors of means
 COLUMNS_SHOWN = 24
 CELLS_AT_LEAST = 10  # for a share that says anything
 NEAR = 0.01  # a share that is off by less is as promised
+USED = "They were used to set the intervals: of others, and in gaps longer than most, expect less."
 NONE = "none"  # of an observation: there is none in the series
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("cells", "caveat", "classes", "errors", "coverage", "calibration", "by_column", "by_distance", "pit", "none")
@@ -72,6 +73,8 @@ def own_evidence(imputation: Imputation) -> Evidence | str:
         warnings.simplefilter("ignore")  # said when the data was filled
         again = imputation.maker.impute(visible, samples=samples)
         plain = {"mean": Mean(), "forward": Forward(), "linear": Linear()}
+        if isinstance(imputation.maker, Conformal):
+            plain.pop(imputation.maker.imputer.name.lower(), None)  # its values are those
         known = whole.select(imputation.maker.schema_.columns)
         others = {name: each.fit(known).impute(visible) for name, each in plain.items()}
     return Evidence(again, panel.values, asked, others, f"{_caveat(imputation)} {advice}", whole)
@@ -230,13 +233,13 @@ def _verdict(inside: Bools, block: NDArray[np.int64], *, untouched: bool) -> dic
         widely = "much too narrow: do not rely on them" if share < 0.8 else "somewhat too narrow: allow for more"
         return {"verdict": "narrow", "sentence": f"{told}: they are {widely}."}
     if share >= 0.9 + NEAR and found["low"] > 0.9:
-        return {"verdict": "wide", "sentence": f"{told}: they are wider than they need be, so on the safe side."}
+        wide = "they are wider than they need be, so on the safe side."
+        return {"verdict": "wide", "sentence": f"{told}: {wide if untouched else f'more than should. {USED}'}"}
     if found["low"] < 0.8:
         sentence = f"{told}: these are too few, or too alike, to tell whether intervals hold what they promise."
         return {"verdict": "unclear", "sentence": sentence}
     word = "the intervals can be taken at their word."
-    less = "as many as should. They were used to set the intervals: of others expect a little less."
-    return {"verdict": "calibrated", "sentence": f"{told}: {word if untouched else less}"}
+    return {"verdict": "calibrated", "sentence": f"{told}: {word if untouched else f'as many as should. {USED}'}"}
 
 
 def _calibration(own: Imputation, truth: Floats, cells: Bools, block: NDArray[np.int64]) -> dict[str, Any]:
@@ -393,7 +396,7 @@ def _against(errors: Mapping[str, Floats], block: NDArray[np.int64], name: str) 
     best = min(others, key=lambda each: others[each].mean())
     less, bar = _ratio(others[best] - errors[name], block)
     if abs(less) <= bar:
-        return f"{told}; the best of the others, {best}, does no worse or better than chance explains."
+        return f"{told}, {best}, the best of the others, by {float(others[best].mean()):.2f}: that may be chance."
     share = abs(less) / float(others[best].mean())
     if less > 0:
         return f"{told}, {percent(share)} less than the best of the others, {best}."
