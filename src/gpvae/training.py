@@ -234,10 +234,11 @@ def train(
                     raise KeyboardInterrupt
             try:
                 update.add_up()
-            except TrainingError:
+            except TrainingError as error:
                 if not run.practises_harder:
                     raise
-                break  # what was planned is there
+                warnings.warn(f"with mixtures of series {error}; training without them is kept", stacklevel=2)
+                break
             model.eval()
             if run.averages(config):
                 _average(kept.average, model, run)
