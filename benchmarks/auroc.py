@@ -15,8 +15,8 @@ from sklearn.metrics import roc_auc_score
 
 from gpvae import missingness, paper
 from gpvae.datasets import load
-from gpvae.methods import method
-from gpvae.reproduction.runs import auroc, gaps
+from gpvae.imputers.registry import method
+from gpvae.paper.reproduction.runs import auroc, gaps
 
 Row = dict[str, object]
 DIVISIONS = 20

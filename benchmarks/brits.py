@@ -18,10 +18,10 @@ import provenance
 import torch
 from torch import Generator, Tensor
 
-from gpvae.baselines.brits import BritsNetwork
-from gpvae.batches import Batch, Cut, Rows
-from gpvae.model import Loss
-from gpvae.training import Progression, TrainingConfig, fabric_for, tensor_cores, update_of
+from gpvae.data.batches import Batch, Cut, Rows
+from gpvae.imputers.brits import BritsNetwork
+from gpvae.models.model import Loss
+from gpvae.training.loop import Progression, TrainingConfig, fabric_for, tensor_cores, update_of
 
 SERIES, TIME, FEATURES, HIDDEN, OBSERVED = 4000, 48, 35, 108, 0.2
 WARM_UPS = 6

@@ -18,11 +18,12 @@ import peers
 import provenance
 import torch
 
-from gpvae import Panel, evaluation, metrics, missingness
+from gpvae import Panel, evaluation, missingness
+from gpvae.data.panel import Bools, Floats
+from gpvae.data.scaling import Scaling
 from gpvae.datasets import physionet
-from gpvae.methods import NAMES, method
-from gpvae.panel import Bools, Floats
-from gpvae.scaling import Scaling
+from gpvae.evaluation import metrics
+from gpvae.imputers.registry import NAMES, method
 
 PEER = "PyPOTS's BRITS"
 BATCH, EPOCHS, PATIENCE, HIDDEN = 64, 48, 10, 108  # 48 epochs are 3,000 steps, and a fifth of them 10: our defaults

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpvae import Panel, missingness
-from gpvae.imputer import Filled, Imputer
-from gpvae.panel import Bools
-from gpvae.schema import Schema
+from gpvae.data.panel import Bools
+from gpvae.data.schema import Schema
+from gpvae.imputers.base import Filled, Imputer
 
 MISSING_RATE = 0.5
 AT_ONCE = 1024  # windows that are filled together; how many learn together is left to PyPOTS

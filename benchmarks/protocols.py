@@ -35,15 +35,16 @@ import peers
 import provenance
 from sklearn.model_selection import train_test_split
 
-from gpvae import GPVAE, ModelConfig, Panel, datasets, metrics, missingness
+from gpvae import GPVAE, ModelConfig, Panel, datasets, missingness
+from gpvae.data.panel import Bools, DataError, Floats
+from gpvae.data.scaling import Scaling
 from gpvae.datasets import DataSet
 from gpvae.datasets.dataset import even_panel
-from gpvae.imputation import SORTED_AT_ONCE, Imputation
-from gpvae.imputer import Imputer
-from gpvae.methods import NAMES, method
-from gpvae.panel import Bools, DataError, Floats
-from gpvae.provenance import describe
-from gpvae.scaling import Scaling
+from gpvae.evaluation import metrics
+from gpvae.evaluation.provenance import describe
+from gpvae.imputers.base import Imputer
+from gpvae.imputers.imputation import SORTED_AT_ONCE, Imputation
+from gpvae.imputers.registry import NAMES, method
 
 CSDI_SEED = 1
 Row = dict[str, object]

@@ -4,8 +4,8 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpvae.files import whole_or_not_at_all
-from gpvae.provenance import describe
+from gpvae.data.files import whole_or_not_at_all
+from gpvae.evaluation.provenance import describe
 
 ROOT = Path(__file__).parents[1]
 STARTED_AS = describe()  # what is imported now is what runs, whatever happens to the checkout meanwhile

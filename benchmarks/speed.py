@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from gpvae import GPVAE, paper
-from gpvae.batches import Batch, Cut, Rows
-from gpvae.distributions import GPPrior
-from gpvae.kernels import Cauchy, LatentKernel
-from gpvae.linalg import Chain, NeighbourFactor, chain_kl, kl_steps
-from gpvae.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
-from gpvae.training import Progression, TrainingConfig, compiled, fabric_for, tensor_cores, update_of
+from gpvae.data.batches import Batch, Cut, Rows
+from gpvae.gp import Chain, NeighbourFactor, chain_kl, kl_steps
+from gpvae.gp.kernels import Cauchy, LatentKernel
+from gpvae.models.distributions import GPPrior
+from gpvae.models.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
+from gpvae.training.loop import Progression, TrainingConfig, compiled, fabric_for, tensor_cores, update_of
 
 Row = dict[str, object]
 

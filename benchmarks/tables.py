@@ -11,9 +11,9 @@ import numpy as np
 import provenance
 
 from gpvae import Panel, demo, evaluation, missingness
-from gpvae.files import read_table
-from gpvae.methods import COMPARED, method
-from gpvae.panel import Bools
+from gpvae.data.files import read_table
+from gpvae.data.panel import Bools
+from gpvae.imputers.registry import COMPARED, method
 
 OUTAGE = 10  # rows in which all columns are missing
 

@@ -10,7 +10,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels are tested all the same
 
 from gpvae import GPVAE, ModelConfig
-from gpvae.model import PLAIN
+from gpvae.models.model import PLAIN
 
 torch.set_num_threads(1)  # on matrices as small as those here, threads only wait for each other
 

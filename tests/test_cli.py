@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpvae import cli, methods, missingness
+from gpvae import cli, missingness
+from gpvae.imputers import registry as methods
 
 Run = Callable[..., Result]
 
@@ -232,7 +233,7 @@ def test_full_disk_loses_nothing(run: Run, sensors: Path, monkeypatch: pytest.Mo
         replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpvae.files.os.replace", full)
+        patch.setattr("gpvae.data.files.os.replace", full)
         result = run(*words)
     assert result.exit_code == 1
     assert "No space left on device; nothing was changed" in result.output

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import gpvae.trained
+import gpvae.imputers.neural
 from gpvae import cli
 
 README = Path(__file__).parents[1] / "README.md"
@@ -23,9 +23,9 @@ def blocks(page: Path, language: str) -> list[str]:
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and defaults that train for an instant."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpvae.trained, "STEPS_AT_LEAST", 1)
-    monkeypatch.setattr(gpvae.trained, "STEPS_ANNEALED", 1)
-    monkeypatch.setattr(gpvae.trained, "EPOCHS_AT_LEAST", 1)
+    monkeypatch.setattr(gpvae.imputers.neural, "STEPS_AT_LEAST", 1)
+    monkeypatch.setattr(gpvae.imputers.neural, "STEPS_ANNEALED", 1)
+    monkeypatch.setattr(gpvae.imputers.neural, "EPOCHS_AT_LEAST", 1)
     return tmp_path
 
 

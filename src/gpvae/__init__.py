@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpvae import evaluation, paper
-    from gpvae.baselines import BRITS, GP, GRUIGAN, Forward, Linear, Mean
-    from gpvae.conformal import Conformal
-    from gpvae.files import read
-    from gpvae.imputation import Imputation
-    from gpvae.imputer import Imputer, load
-    from gpvae.latent import GPVAE, HI_VAE, VAE
-    from gpvae.model import ModelConfig
-    from gpvae.panel import DataError, Panel
+    from gpvae.data.files import read
+    from gpvae.data.panel import DataError, Panel
+    from gpvae.imputers.base import Imputer, load
+    from gpvae.imputers.brits import BRITS
+    from gpvae.imputers.conformal import Conformal
+    from gpvae.imputers.gp import GP
+    from gpvae.imputers.gpvae import GPVAE, HI_VAE, VAE
+    from gpvae.imputers.grui_gan import GRUIGAN
+    from gpvae.imputers.imputation import Imputation
+    from gpvae.imputers.simple import Forward, Linear, Mean
+    from gpvae.models.model import ModelConfig
 
 __version__ = version("gpvae")
 __all__ = [
@@ -48,14 +51,17 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # Names are imported when they are first asked for: PyTorch takes seconds to load, and an answer to `gpvae --help` or to
 # a file that is not there needs none of it.
 _HOMES = {
-    **dict.fromkeys(("BRITS", "GP", "GRUIGAN", "Forward", "Linear", "Mean"), "gpvae.baselines"),
-    **dict.fromkeys(("GPVAE", "HI_VAE", "VAE"), "gpvae.latent"),
-    **dict.fromkeys(("Imputer", "load"), "gpvae.imputer"),
-    **dict.fromkeys(("DataError", "Panel"), "gpvae.panel"),
-    "Conformal": "gpvae.conformal",
-    "Imputation": "gpvae.imputation",
-    "ModelConfig": "gpvae.model",
-    "read": "gpvae.files",
+    **dict.fromkeys(("Forward", "Linear", "Mean"), "gpvae.imputers.simple"),
+    "BRITS": "gpvae.imputers.brits",
+    "GP": "gpvae.imputers.gp",
+    "GRUIGAN": "gpvae.imputers.grui_gan",
+    **dict.fromkeys(("GPVAE", "HI_VAE", "VAE"), "gpvae.imputers.gpvae"),
+    **dict.fromkeys(("Imputer", "load"), "gpvae.imputers.base"),
+    **dict.fromkeys(("DataError", "Panel"), "gpvae.data.panel"),
+    "Conformal": "gpvae.imputers.conformal",
+    "Imputation": "gpvae.imputers.imputation",
+    "ModelConfig": "gpvae.models.model",
+    "read": "gpvae.data.files",
 }
 
 

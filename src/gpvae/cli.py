@@ -16,12 +16,12 @@ from rich.table import Table
 
 # The library is imported inside the commands, so that --help does not wait for PyTorch.
 if TYPE_CHECKING:
+    from gpvae.data.files import TableFile
+    from gpvae.data.panel import Panel
     from gpvae.datasets import Available
     from gpvae.evaluation import Evaluation
-    from gpvae.files import TableFile
-    from gpvae.imputer import Imputer
-    from gpvae.panel import Panel
-    from gpvae.reproduction import Table as Reproduced
+    from gpvae.imputers.base import Imputer
+    from gpvae.paper.reproduction import Table as Reproduced
 
 app = typer.Typer(
     help="Fill the gaps of multivariate time series, and say how sure it is.",
@@ -177,7 +177,7 @@ def impute(
     """
     with _one_line_errors():
         import gpvae
-        from gpvae.files import file_kind, require_writable
+        from gpvae.data.files import file_kind, require_writable
 
         file_kind(output)
         require_writable(output, force=force)
@@ -240,7 +240,7 @@ def fit(
     Interrupted (Ctrl-C), the same command goes on where it stopped.
     """
     with _one_line_errors():
-        from gpvae.imputer import require_model_folder
+        from gpvae.imputers.base import require_model_folder
 
         require_model_folder(output, overwrite=force)
         kinds = _kinds(kind, [method])
@@ -294,7 +294,7 @@ def evaluate(
     """
     with _one_line_errors():
         from gpvae import evaluation, missingness
-        from gpvae.imputation import require_samples
+        from gpvae.imputers.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
         _require_report(report, data, force=force)
@@ -361,7 +361,7 @@ def reproduce(
     command goes on from there.
     """
     with _one_line_errors():
-        from gpvae import reproduction
+        from gpvae.paper import reproduction
 
         asked = [{name.lower(): name for name in reproduction.NAMES}.get(name.lower(), name) for name in what]
         names = reproduction.NAMES if "all" in what else list(dict.fromkeys(asked))
@@ -424,7 +424,7 @@ def _one_line_errors() -> Iterator[None]:
 
 
 def _is_about_training(error: RuntimeError) -> bool:
-    from gpvae.training import TrainingError
+    from gpvae.training.loop import TrainingError
 
     return isinstance(error, TrainingError)
 
@@ -447,7 +447,7 @@ def _read(
     categories: Sequence[str] = (),
     text: Sequence[str] = (),
 ) -> "tuple[TableFile, Panel]":
-    from gpvae.files import read_table
+    from gpvae.data.files import read_table
 
     table = read_table(data).with_text(text).with_categories(categories)
     chosen = [name for entry in columns for name in _names(entry, table.table.column_names)] if columns else None
@@ -487,7 +487,7 @@ def _new(
     conformal: bool,
 ) -> "Imputer":
     from gpvae import Conformal, DataError, paper
-    from gpvae.methods import method as new
+    from gpvae.imputers.registry import method as new
 
     if preset and method != Method.gp_vae:
         raise DataError(f"--preset is for gp-vae, not for {method}")
@@ -502,7 +502,7 @@ def _new(
 def _require_report(report: Path | None, *others: Path, force: bool) -> None:
     """Before hours of training: a page can be written there, and is not something else that the command uses."""
     from gpvae import DataError
-    from gpvae.files import require_writable
+    from gpvae.data.files import require_writable
 
     if report is None:
         return
@@ -543,7 +543,7 @@ def _kinds(entries: list[str] | None, methods: Sequence[Method]) -> "dict[str, A
 
 
 def _categories(kinds: "dict[str, Any] | None") -> tuple[str, ...]:
-    from gpvae.scaling import class_columns
+    from gpvae.data.scaling import class_columns
 
     return class_columns(kinds)
 
@@ -551,7 +551,7 @@ def _categories(kinds: "dict[str, Any] | None") -> tuple[str, ...]:
 def _level(interval: float | None, imputer: "Imputer", samples: int) -> float:
     """Of the intervals to write; 0 for none."""
     from gpvae import Conformal, DataError
-    from gpvae.imputation import require_samples
+    from gpvae.imputers.imputation import require_samples
 
     if imputer.gives_distributions or isinstance(imputer, Conformal):
         level = 0.9 if interval is None else interval

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from gpvae import missingness
+from gpvae.data.files import TableFile, read_table, require_writable, whole_or_not_at_all
+from gpvae.data.panel import Bools, DataError, Panel
 from gpvae.evaluation import Evaluation, evaluate
-from gpvae.files import TableFile, read_table, require_writable, whole_or_not_at_all
-from gpvae.methods import COMPARED, method
-from gpvae.panel import Bools, DataError, Panel
+from gpvae.imputers.registry import COMPARED, method
 from gpvae.report.plots import plot_series
 
 SCATTERED = 0.1  # share of cells lost one by one

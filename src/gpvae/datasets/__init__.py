@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gpvae.data.panel import DataError
 from gpvae.datasets import air_quality, beijing, ett, healing_mnist, physionet, pm25, sprites
 from gpvae.datasets.dataset import SPLITS, DataSet
 from gpvae.datasets.raw import About, cache, find
-from gpvae.panel import DataError
 
 __all__ = ["NAMES", "SPLITS", "Available", "DataSet", "available", "load"]
 

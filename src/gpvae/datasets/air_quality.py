@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 
+from gpvae.data.panel import DataError
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
 from gpvae.datasets.raw import About, Raw, read
-from gpvae.panel import DataError
 
 VARIABLES = (
     *("CO(GT)", "PT08.S1(CO)", "NMHC(GT)", "C6H6(GT)", "PT08.S2(NMHC)", "NOx(GT)", "PT08.S3(NOx)", "NO2(GT)"),

@@ -7,10 +7,10 @@ import os
 
 import numpy as np
 
+from gpvae.data.panel import DataError, Floats
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
 from gpvae.datasets.raw import About, Raw, read
-from gpvae.panel import DataError, Floats
 
 VARIABLES = ("PM2.5", "PM10", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 _CLOCK = ("year", "month", "day", "hour")

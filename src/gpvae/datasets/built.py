@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.files import whole_or_not_at_all
 from gpvae.datasets.raw import cache_folder
-from gpvae.files import whole_or_not_at_all
 
 _BLOCK = 1 << 20
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import Bools, DataError, Panel
-from gpvae.sources import ArraySource
-from gpvae.times import array_times
+from gpvae.data.frames import ArraySource
+from gpvae.data.panel import Bools, DataError, Panel
+from gpvae.data.times import array_times
 
 SPLITS = ("train", "validation", "test")
 

@@ -8,7 +8,7 @@ import requests
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from urllib3.exceptions import HTTPError
 
-from gpvae.panel import DataError
+from gpvae.data.panel import DataError
 
 TRIES, PAUSE, TIMEOUT, CHUNK = 5, 2.0, 30.0, 1 << 18  # seconds, seconds, bytes
 

@@ -19,10 +19,10 @@ from rich.progress import track
 from scipy.ndimage import affine_transform, spline_filter1d
 from scipy.special import cosdg, sindg
 
+from gpvae.data.panel import DataError, Floats
 from gpvae.datasets.built import built
 from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
 from gpvae.datasets.raw import About, Raw, read
-from gpvae.panel import DataError, Floats
 
 FRAMES, DEGREES, WHITE = 10, 22.0, 127
 IMAGE_SHAPE = (1, 28, 28)

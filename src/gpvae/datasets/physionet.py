@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.panel import DataError, Floats
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
 from gpvae.datasets.raw import About, Contents, Raw, unpacked
 from gpvae.datasets.raw import read as read_raw
-from gpvae.panel import DataError, Floats
 
 HOURS = 48
 VARIABLES = (

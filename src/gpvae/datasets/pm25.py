@@ -7,10 +7,10 @@ import os
 
 import numpy as np
 
+from gpvae.data.panel import DataError
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
 from gpvae.datasets.raw import About, Raw, read
-from gpvae.panel import DataError
 
 _GROUND, _MISSING = "pm25_ground.txt", "pm25_missing.txt"
 _RAW = Raw(

@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import pooch
 
+from gpvae.data.panel import DataError
 from gpvae.datasets.download import download
-from gpvae.panel import DataError
 
 Contents = dict[str, bytes]  # of files, by their names
 _DAMAGE = (OSError, EOFError, ValueError, NotImplementedError, zlib.error)

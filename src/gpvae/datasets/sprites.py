@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import track
 
+from gpvae.data.panel import DataError
 from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
 from gpvae.datasets.raw import About, Contents, Raw, read
-from gpvae.panel import DataError
 
 IMAGE_SHAPE = (3, 64, 64)
 FRAMES, ACTIONS, CHARACTERS = 8, 9, 1296

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from gpvae.panel import DataError, Floats
+from gpvae.data.panel import DataError, Floats
 
 
 def numbers(content: bytes, names: Sequence[str], where: str, *, separator: str = ",", decimal: str = ".") -> Floats:

@@ -7,10 +7,10 @@ imitates the gaps that the panel has.
 
 from collections.abc import Callable
 
+from gpvae.data.panel import Bools
 from gpvae.missingness.cells import blocks, by_value, hide, like_own, not_at_random, random
 from gpvae.missingness.fields import spatial, temporal_positive
 from gpvae.missingness.repulsion import temporal_negative
-from gpvae.panel import Bools
 
 MECHANISMS: dict[str, Callable[..., Bools]] = {
     "random": random,

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_cells, require_positive, require_share
-from gpvae.panel import Bools, DataError, Floats, Panel
 
 MOVES = 100  # at most, of a panel's gaps to other rows
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpvae.panel import DataError, Panel
+from gpvae.data.panel import DataError, Panel
 
 
 def require_share(rate: float) -> None:

@@ -11,9 +11,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_process
 from gpvae.missingness.grids import CELLS, Draw, Rows, draw_on_grids, rbf
-from gpvae.panel import Bools, DataError, Floats, Panel
 
 Paths = Callable[[np.random.Generator, int, int], NDArray[np.floating]]  # → (series, time, feature)
 

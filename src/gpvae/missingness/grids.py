@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import Bools, Floats, Panel
+from gpvae.data.panel import Bools, Floats, Panel
 
 Rows = NDArray[np.int64]  # (series, time)
 Draw = Callable[[int, int], Bools]  # number of series and of features → (series, time, feature)

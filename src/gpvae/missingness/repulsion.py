@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_process
 from gpvae.missingness.grids import Draw, Rows, draw_on_grids, rbf
-from gpvae.panel import Bools, DataError, Floats, Panel
 
 ENUMERATED = 10  # steps up to which all subsets are listed
 CORE, CONTEXT = 128, 96  # steps of a long series whose marginals are found together, and those seen on either side

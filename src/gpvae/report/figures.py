@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import DataError, Floats
+from gpvae.data.panel import DataError, Floats
 from gpvae.report.plots import FILLED, OBSERVED, TRUTH
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.panel import Bools, Floats, Panel
+from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.report.words import percent
 
 COLUMNS_SHOWN = 60

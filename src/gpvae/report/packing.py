@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.imputation import Imputation
-from gpvae.panel import Bools, Floats, Panel
-from gpvae.scaling import CLASSES, DISCRETE
+from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.scaling import CLASSES, DISCRETE
+from gpvae.imputers.imputation import Imputation
 
 MISSING, OBSERVED, FILLED, HELD_OUT = 0, 1, 2, 4
 LOGARITHM, FINE, NOT_NEGATIVE = 1, 2, 4

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from gpvae.data.files import whole_or_not_at_all
 from gpvae.evaluation import Evaluation
-from gpvae.files import whole_or_not_at_all
-from gpvae.imputation import Imputation
+from gpvae.imputers.imputation import Imputation
 from gpvae.report.summary import summarise
 from gpvae.report.trust import Evidence, own_evidence
 from gpvae.report.words import digits, percent

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.scaling import CLASSES
 from gpvae.evaluation import Evaluation
-from gpvae.imputation import Imputation
-from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.imputers.imputation import Imputation
 from gpvae.report.missing import pattern
 from gpvae.report.summary import image_shape_of
 from gpvae.report.trust import Evidence, judge, own_evidence
-from gpvae.scaling import CLASSES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

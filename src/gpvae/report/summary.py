@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.conformal import Conformal
-from gpvae.imputation import Imputation
-from gpvae.imputer import Imputer
-from gpvae.latent import GPVAE
-from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.imputers.base import Imputer
+from gpvae.imputers.conformal import Conformal
+from gpvae.imputers.gpvae import GPVAE
+from gpvae.imputers.imputation import Imputation
+from gpvae.imputers.neural import Trained
 from gpvae.report import missing, trust
 from gpvae.report.packing import BAND, LEVELS, Packer, pack_latents, together
 from gpvae.report.trust import Evidence
 from gpvae.report.words import duration, percent
-from gpvae.trained import Trained
 
 CELLS_KEPT = 12_000_000  # values of so many cells are in the page; each that is filled takes some 7 bytes
 CELLS_WITH_SAMPLES = 4_000_000  # beyond so many filled ones, no draws are kept

@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpvae import missingness
-from gpvae.baselines import Forward, Linear, Mean
-from gpvae.baselines.simple import nearest, neighbours
-from gpvae.conformal import Conformal
-from gpvae.imputation import Imputation
-from gpvae.latent import GPVAE
-from gpvae.panel import Bools, DataError, Floats, Panel
+from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.scaling import CLASSES, Scaling
+from gpvae.imputers.conformal import Conformal
+from gpvae.imputers.gpvae import GPVAE
+from gpvae.imputers.imputation import Imputation
+from gpvae.imputers.neural import Trained
+from gpvae.imputers.simple import Forward, Linear, Mean, nearest, neighbours
 from gpvae.report.words import percent
-from gpvae.scaling import CLASSES, Scaling
-from gpvae.trained import Trained
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DISTANCES = (1, 2, 3, 5, 9, 17, 33)  # steps to the nearest observation: the first of each group

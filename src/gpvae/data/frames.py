@@ -1,0 +1,342 @@
+"""Where rows come from, and how what is computed for them goes back: arrays, lists of arrays, data frames."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpvae.data.times import DataError, Floats, Moments, column_times
+
+Bools = NDArray[np.bool_]
+Labels = Mapping[str, tuple[Any, ...]]  # of columns of text: what the numbers 0, 1, … in them stand for
+Extra = Mapping[str, Floats]  # columns to add behind a table, (row,) each
+
+
+class Source(Protocol):
+    """Where rows came from."""
+
+    @property
+    def id(self) -> str | None:
+        """The name of the column that tells the series apart."""
+        ...
+
+    @property
+    def time(self) -> str | None:
+        """The name of the column that the times came from."""
+        ...
+
+    def restore(self, rows: NDArray[Any]) -> Any:
+        """(..., row, feature) in the panel's order → in the source's own shape: an array, or a list of arrays."""
+        ...
+
+    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
+        """The source with `values` (row, feature) where `missing`, and `extra` columns (row,) behind it."""
+        ...
+
+    def where(self, row: int) -> str:
+        """How to tell a person which row this is."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    array: NDArray[Any]  # (time, feature) or (series, time, feature)
+
+    id = time = None
+
+    def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
+        shaped = rows.reshape(*rows.shape[:-2], *self.array.shape[:-1], rows.shape[-1])
+        return _floats_as(shaped, self.array.dtype)
+
+    def fill(
+        self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels
+    ) -> NDArray[Any]:
+        _require_no_extra(extra)
+        return _fill_array(self.array, columns, self.restore(values), self.restore(missing))
+
+    def where(self, row: int) -> str:
+        series, step = divmod(row, self.array.shape[-2])
+        return f"series {series}, step {step}" if self.array.ndim == 3 else f"step {step}"
+
+
+@dataclass(frozen=True)
+class ListSource:
+    arrays: tuple[NDArray[Any], ...]  # (time, feature) each
+
+    @property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum([len(array) for array in self.arrays])
+
+    id = time = None
+
+    def restore(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        parts = np.split(rows, self._ends[:-1], axis=-2)
+        return [_floats_as(part, array.dtype) for part, array in zip(parts, self.arrays, strict=True)]
+
+    def fill(
+        self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels
+    ) -> list[NDArray[Any]]:
+        _require_no_extra(extra)
+        parts = zip(self.arrays, self.restore(values), self.restore(missing), strict=True)
+        return [_fill_array(array, columns, new, gaps) for array, new, gaps in parts]
+
+    def where(self, row: int) -> str:
+        series = int(np.searchsorted(self._ends, row, side="right"))
+        return f"series {series}, step {row - int(self._ends[series]) + len(self.arrays[series])}"
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    table: nw.DataFrame[Any]
+    order: NDArray[np.intp]  # the panel's row i is the frame's row order[i]
+    id: str | None
+    time: str | None
+
+    def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
+        restored = np.empty_like(rows)
+        restored[..., self.order, :] = rows
+        return restored
+
+    def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
+        values, missing = self.restore(values), self.restore(missing)
+        taken = [name for name in extra if name in self.table.columns]
+        if taken:
+            raise DataError(f"the table already has a column named {taken[0]!r}; rename it first")
+        filled = [
+            _fill_column(self.table.get_column(name), values[:, j], missing[:, j], labels.get(name))
+            for j, name in enumerate(columns)
+            if missing[:, j].any()
+        ]
+        added = [
+            _new_column(self.table, name, self.restore(each[:, None])[:, 0], labels.get(name))
+            for name, each in extra.items()
+        ]
+        return self.table.with_columns(*filled, *added).to_native()
+
+    def has_order(self, column: str) -> bool:
+        """Whether a column's type gives its categories an order."""
+        return self.table.schema[column] in (nw.Enum, nw.Boolean)
+
+    def where(self, row: int) -> str:
+        place = int(self.order[row])
+        named = [f"{name} {self.table.get_column(name)[place]}" for name in (self.id, self.time) if name is not None]
+        index = _datetime_index(self.table)
+        if self.time is None and index is not None:
+            named.append(f"time {index[place]}")
+        return ", ".join([*named, f"row {place + 1}"])
+
+
+def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
+    """Floats as they are, integers as float64; None and what a masked array masks as NaN."""
+    try:
+        array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+        if array.dtype.kind in "biuO":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{name} must hold numbers, in rows of one length") from None
+    if array.dtype.kind != "f":
+        raise DataError(f"{name} must hold numbers, not {array.dtype}")
+    return np.ma.filled(array, np.nan)
+
+
+def _floats_as(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return rows.astype(dtype, copy=False) if rows.dtype.kind == "f" else rows
+
+
+def _fill_array(
+    array: NDArray[Any], columns: Sequence[str], values: NDArray[Any], missing: NDArray[Any]
+) -> NDArray[Any]:
+    places = [int(name.removeprefix("x")) for name in columns]
+    filled = array.copy()
+    filled[..., places] = np.where(missing, values, array[..., places])
+    return filled
+
+
+def _require_no_extra(extra: Extra) -> None:
+    if extra:
+        raise DataError(f"an array has no place for a column {next(iter(extra))!r}; a data frame has")
+
+
+def spread_times(times: NDArray[Any], shape: tuple[int, ...]) -> list[Any]:
+    """One row of times for each series."""
+    if times.shape not in (shape, shape[1:]):
+        raise DataError(f"times of shape {times.shape} do not fit series of shape {shape}")
+    return list(np.broadcast_to(times, shape))
+
+
+def concatenated_times(times: list[NDArray[Any]], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    shapes = [each.shape for each in times]
+    if shapes != [(n,) for n in lengths]:
+        raise DataError(f"times of shapes {shapes[:3]}… do not fit series of lengths {lengths.tolist()[:3]}…")
+    return np.concatenate(times)
+
+
+def eager_frame(frame: Any) -> nw.DataFrame[Any]:
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"a Panel, an array, a list of arrays, or a pandas, polars or PyArrow frame is needed, not {type(frame)}"
+        ) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"columns must have different names, not {str(error).splitlines()[-1].lstrip('- ')}") from None
+    if not len(table):
+        raise DataError("the table has no rows")
+    return table
+
+
+def require_columns(table: nw.DataFrame[Any], names: Sequence[str]) -> None:
+    for name in names:
+        if name not in table.columns:
+            index = nw.maybe_get_index(table)
+            levels = [] if index is None else list(getattr(index, "names", []))
+            hint = " (it is part of the index: use reset_index() first)" if name in levels else ""
+            raise DataError(f"there is no column {name!r}{hint}; the columns are {', '.join(map(str, table.columns))}")
+
+
+def value_columns(
+    table: nw.DataFrame[Any], reserved: list[str], columns: Sequence[str] | None, categories: Sequence[str]
+) -> list[str]:
+    schema = table.schema
+    for name in categories:
+        if name in reserved:
+            raise DataError(f"column {name!r} cannot be both a value and an id or time")
+        if not is_numeric(schema[name]) and schema[name] not in _NAMED:
+            raise DataError(f"column {name!r} holds neither numbers nor categories but {schema[name]}")
+    if columns is None:
+        usable = {name for name in table.columns if is_numeric(schema[name])} | {*categories}
+        chosen = [name for name in table.columns if name not in reserved and name in usable]
+        if not chosen:
+            raise DataError("the table has no numeric column to fill")
+        return chosen
+    columns = [*columns, *[name for name in categories if name not in columns]]
+    if not columns or len(set(columns)) < len(columns):
+        raise DataError(f"columns must name at least one column, and none twice, not {list(columns)}")
+    for name in columns:
+        if name in reserved:
+            raise DataError(f"column {name!r} cannot be both a value and an id or time")
+        if not is_numeric(schema[name]) and name not in categories:
+            hint = "; name it in `categories` to have it filled" if schema[name] in _NAMED else ""
+            raise DataError(f"column {name!r} is not numeric but {schema[name]}{hint}")
+    return list(columns)
+
+
+_NAMED = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)  # whose values are names rather than numbers
+
+
+def is_numeric(dtype: Any) -> bool:
+    return dtype.is_float() or (dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128))
+
+
+def labels_of(column: nw.Series[Any]) -> tuple[Any, ...]:
+    """The different entries, in the order that the column's type gives them (pandas: if it is ordered), else sorted."""
+    present = set(column.drop_nulls().to_list())
+    sorts = {type(label) for label in present}
+    if not (sorts <= {str} or sorts <= {bool}):
+        names = ", ".join(sorted(sort.__name__ for sort in sorts))
+        raise DataError(f"column {column.name!r} cannot hold categories: they are text, or booleans, not {names}")
+    if isinstance(column.dtype, nw.Enum):
+        return tuple(label for label in column.dtype.categories if label in present)
+    return tuple(sorted(present))
+
+
+def column_values(column: nw.Series[Any], labels: tuple[Any, ...] | None = None) -> Floats:
+    if labels is not None:
+        place = {label: i for i, label in enumerate(labels)}
+        return np.array([place.get(entry, np.nan) for entry in column.to_list()], dtype=np.float64)
+    if column.dtype.is_float():
+        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    # Not by a cast of the column: Arrow refuses integers that a float64 cannot hold exactly.
+    return np.where(column.is_null().to_numpy(), np.nan, column.fill_null(0).to_numpy().astype(np.float64))
+
+
+def _fill_column(
+    column: nw.Series[Any], values: Floats, missing: Bools, labels: tuple[Any, ...] | None = None
+) -> nw.Series[Any]:
+    """`values` where `missing`, the column's own entries, untouched, elsewhere. Integers stay integers."""
+    usable = missing & ~np.isnan(values)
+    new = np.where(usable, values, 0)
+    if labels is not None:
+        return _fill_with_labels(column, new.astype(np.int64), usable, labels)
+    if column.dtype.is_integer():
+        new = _nearest_integers(new, np.dtype(str(column.dtype).lower()))
+    backend = column.implementation
+    replaced = nw.new_series("replaced", usable, backend=backend)
+    return column.zip_with(~replaced, nw.new_series(column.name, new, column.dtype, backend=backend))
+
+
+def _fill_with_labels(
+    column: nw.Series[Any], codes: NDArray[np.int64], usable: Bools, labels: tuple[Any, ...]
+) -> nw.Series[Any]:
+    """Entries from elsewhere in the column, so that its type stays what it is; as text where one occurs nowhere."""
+    entries = column.to_list()
+    first = {entry: row for row, entry in reversed(list(enumerate(entries)))}
+    wanted = {labels[code] for code in np.unique(codes[usable])}
+    if wanted <= first.keys():
+        rows = np.arange(len(entries))
+        rows[usable] = np.array([first.get(label, -1) for label in labels])[codes[usable]]
+        return column[rows.tolist()]
+    kept = [None if entry is None or entry != entry else entry for entry in entries]
+    filled = [labels[code] if gap else entry for entry, code, gap in zip(kept, codes, usable, strict=True)]
+    dtype = column.dtype if column.dtype in (nw.String, nw.Boolean) else nw.String()
+    return nw.new_series(column.name, filled, dtype, backend=column.implementation)
+
+
+def _nearest_integers(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Of those that the type holds: a count does not fall below zero."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, np.nextafter(float(limits.max) + 1, 0)).astype(dtype)
+
+
+def _new_column(
+    table: nw.DataFrame[Any], name: str, values: Floats, labels: tuple[Any, ...] | None = None
+) -> nw.Series[Any]:
+    if labels is not None:
+        named = [None if np.isnan(value) else str(labels[int(value)]) for value in values]
+        return nw.new_series(name, named, nw.String(), backend=table.implementation)
+    column = nw.new_series(name, values, nw.Float64(), backend=table.implementation)
+    # NaN says "nothing here"; frames that have nulls say it with those.
+    return column if table.implementation.is_pandas() else column.fill_nan(None)
+
+
+def series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    if id is None:
+        return (0,), np.zeros(len(table), dtype=np.int64)
+    column = table.get_column(id)
+    if column.dtype.is_nested():
+        raise DataError(f"the column {id!r} cannot be an id: it holds {column.dtype}")
+    missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
+    if missing.any():
+        raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
+    code: dict[Any, int] = {}
+    codes = np.array([code.setdefault(name, len(code)) for name in column.to_list()], dtype=np.int64)
+    return tuple(code), codes
+
+
+def only_time_column(table: nw.DataFrame[Any], id: str | None) -> str | None:
+    if _datetime_index(table) is not None:
+        return None
+    if id is None and getattr(nw.maybe_get_index(table), "nlevels", 1) > 1:
+        raise DataError("the index has several levels: use reset_index() first, then name the id and the time")
+    times = [name for name, dtype in table.schema.items() if name != id and dtype in (nw.Date, nw.Datetime)]
+    if len(times) > 1:
+        raise DataError(f"several columns hold times ({', '.join(map(str, times))}): say which one is the time")
+    return times[0] if times else None
+
+
+def _datetime_index(table: nw.DataFrame[Any]) -> Any:
+    index = nw.maybe_get_index(table)
+    dtype = getattr(index, "dtype", None)
+    return index if dtype is not None and dtype.kind == "M" else None
+
+
+def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> Moments:
+    if time is not None:
+        return column_times(table.get_column(time), f"column {time!r}")
+    index = _datetime_index(table)
+    if index is not None:
+        return column_times(nw.from_native(index.to_series(), series_only=True), "the index")
+    return Moments("number", np.arange(len(table), dtype=np.float64))

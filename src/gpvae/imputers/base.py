@@ -1,0 +1,289 @@
+"""The contract of every imputer: fit to a panel, fill the gaps of one, save, load."""
+
+import hashlib
+import json
+import time
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gpvae.data.files import require_writable, whole_or_not_at_all
+from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.scaling import CLASSES, DISCRETE
+from gpvae.data.schema import Schema
+from gpvae.imputers.imputation import Draws, Imputation, Margins
+from gpvae.training.loop import Parts, TrainingError
+
+FORMAT = 7
+READABLE = (6, FORMAT)  # 6 knew no cells kept aside
+KEPT_ASIDE = "kept_aside"  # among the tensors
+
+
+class Filled(NamedTuple):
+    """Predictions for the missing cells, in row order."""
+
+    mean: Floats  # (cell,) in the data's units
+    std: Floats | None = None  # (cell,)
+    draws: NDArray[np.float32] | None = None  # (cell, sample) in the model's units
+    margins: Margins | None = None
+    evenly: bool = True  # how the draws of a cell are spread: see `Draws`
+
+
+class KeptAside(NamedTuple):
+    """Cells whose values were kept from what was learned, and the data that they are of."""
+
+    bits: NDArray[np.uint8]  # (row, byte): of each model's column one, each row from a new byte on
+    data: str
+
+    @classmethod
+    def of(cls, panel: Panel, cells: Bools) -> "KeptAside":
+        return cls(np.packbits(cells, axis=1), fingerprint(panel))
+
+    def cells(self, columns: int) -> Bools:
+        """(row, column)"""
+        return np.unpackbits(self.bits, axis=1, count=columns).astype(bool)
+
+
+class Imputer(BaseEstimator, ABC):
+    """Anything that fills gaps. The data is what `Panel.of` takes: a panel, arrays, or a data frame.
+
+        filled = imputer.fit(data).impute(data)
+
+    `schema_` is what it knows of the data it was fitted on, `history_` how training went, an entry for each epoch,
+    `seconds_` how long it took, which is not saved.
+    """
+
+    gives_distributions: ClassVar[bool] = False  # or single values
+    schema_: Schema
+    history_: list[Parts]
+    seconds_: float | None = None
+    kept_aside_: KeptAside | None = None
+
+    @abstractmethod
+    def fit(
+        self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        """Learn from `data`.
+
+        checkpoint: a file that keeps the run, so that an interrupted fit, called again, goes on where it stopped.
+        logs: a folder for TensorBoard.
+        """
+
+    def _read(self, data: Any) -> Panel:
+        """Data of any sort as a panel, before fitting; columns of text only for methods that can fill them."""
+        panel = Panel.of(data)
+        return panel.select([name for name in panel.columns if name not in panel.labels])
+
+    @abstractmethod
+    def _new_schema(self, panel: Panel) -> Schema:
+        """What there is to know of the data, before fitting."""
+
+    @abstractmethod
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        """Predict the cells `missing` (row, feature) of a panel with the columns fitted on."""
+
+    def impute(self, data: Any, *, samples: int = 100, seed: int = 0) -> Imputation:
+        """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length.
+
+        samples: how many draws intervals are read from; of no use to methods that give single values.
+        """
+        if samples < 1:
+            raise ValueError(f"at least one sample is needed, not {samples}")
+        check_is_fitted(self)
+        started = time.perf_counter()
+        given = self.schema_.panel(data).relabelled(self.schema_.labels)
+        panel = self._select(given)
+        missing = ~panel.observed & self.schema_.scaling.known
+        filled = self._fill(panel, missing, samples, seed)
+        return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, maker=self)
+
+    def kept_aside(self, panel: Panel) -> Bools | None:
+        """Cells whose values were kept from what was learned, if it was learned from this panel. (row, feature)"""
+        if self.kept_aside_ is None or not {*self.schema_.columns} <= {*panel.columns}:
+            return None
+        own = panel.relabelled(self.schema_.labels).select(self.schema_.columns)
+        if fingerprint(own) != self.kept_aside_.data:
+            return None
+        cells = np.zeros(panel.values.shape, dtype=bool)
+        cells[:, self.schema_.places(panel)] = self.kept_aside_.cells(len(self.schema_.columns))
+        return cells
+
+    def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
+        """Give log p(true value | observed values) for each missing cell whose true value is given, NaN for the others.
+
+        `truth` and the result are (row, feature) in the layout, the units and, for text, the labels of the data's
+        panel. Of counts and classes it is the logarithm of a probability.
+        """
+        check_is_fitted(self)
+        own, labels, scaling = self.schema_.panel(data), self.schema_.labels, self.schema_.scaling
+        if truth.shape != own.values.shape:
+            raise DataError(f"the truth has shape {truth.shape}, the data {own.values.shape}")
+        panel = self._select(own.relabelled(labels))
+        answers = own.with_values(truth).relabelled(labels).select(self.schema_.columns).values
+        scaled = scaling.apply(answers)
+        asked = ~panel.observed & ~np.isnan(answers) & scaling.varies
+        possible = asked & np.isfinite(scaled)  # a positive value is not 0, a class is one of those known
+        found = self._log_density(panel, np.where(possible, scaled, 0).astype(np.float32), samples, seed)
+        found = np.where(possible, found + scaling.log_slope(answers), -np.inf)
+        density = np.full(truth.shape, np.nan)
+        density[:, self.schema_.places(own)] = np.where(asked, found, np.nan)
+        return density
+
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        """Of every cell at the value `scaled`, in the model's units. (row, feature)"""
+        raise DataError(f"{self.name} gives single values, not distributions")
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
+        check_is_fitted(self)
+        kept = {} if self.kept_aside_ is None else {KEPT_ASIDE: torch.from_numpy(self.kept_aside_.bits)}
+        learned = {**self._tensors(), **kept}
+        tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
+        description = {
+            "format": FORMAT,
+            "gpvae": version("gpvae"),
+            **self.to_plain(),
+            **self.schema_.to_plain(),
+            "history": self.history_,
+            "kept_aside_of": self.kept_aside_ and self.kept_aside_.data,
+            "weights_sha256": hashlib.sha256(tensors).hexdigest(),
+        }
+        require_model_folder(Path(folder), overwrite=overwrite)
+        with whole_or_not_at_all(Path(folder), force=True) as partial:
+            partial.mkdir()
+            (partial / "weights.safetensors").write_bytes(tensors)
+            (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
+        """An imputer of this sort that `save` wrote. Anything else is refused, with a reason."""
+        imputer = load(folder, device=device)
+        if not isinstance(imputer, cls):
+            raise DataError(f"{folder} holds a {imputer.name}, not a {cls.__name__}; gpvae.load takes either")
+        return imputer
+
+    def to_plain(self) -> dict[str, Any]:
+        """What it is and how it is set, JSON-ready."""
+        return {"imputer": type(self).__name__, "settings": self._settings()}
+
+    def _settings(self) -> dict[str, Any]:
+        return self.get_params(deep=False)
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return cls(**settings)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What was learned."""
+        return {}
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what was learned; `schema_` is there already."""
+
+    def _select(self, panel: Panel) -> Panel:
+        return self.schema_.select(panel, self.name)
+
+    def _imputation(self, given: Panel, missing: Bools, filled: Filled) -> Imputation:
+        """Results for the cells `missing` (row, model's column) in the layout of the panel that was given."""
+        scaling, places, width = self.schema_.scaling, self.schema_.places(given), len(given.columns)
+        cells = np.flatnonzero(missing)
+        feature = cells % len(places)
+        if not np.array_equal(places, np.arange(width)):
+            cells = cells // len(places) * width + places[feature]
+        draws = None if filled.draws is None else Draws(filled.draws, feature, scaling, filled.evenly)
+        mean, std = filled.mean, filled.std
+        if draws is not None and std is not None and scaling.of_kind(*DISCRETE).any():
+            mean, std = mean.copy(), std.copy()
+            discrete, classes = (scaling.of_kind(*kinds)[feature] for kinds in (DISCRETE, CLASSES))
+            mean[discrete] = draws.at(discrete).most_likely()
+            std[classes] = draws.at(classes).deviations()
+            std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
+        found = Imputation(given, cells, mean, std, draws, filled.margins, self.name)
+        return found if (np.diff(places) > 0).all() else found.sorted()
+
+
+def fingerprint(panel: Panel) -> str:
+    """Of the numbers in it."""
+    digest = hashlib.sha256()
+    values = np.where(np.isnan(panel.values), np.nan, panel.values)  # there is more than one NaN
+    for array in (values, panel.times, panel.lengths):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def load(folder: str | Path, *, device: str = "auto") -> Imputer:
+    """An imputer that `save` wrote, of whatever sort. Anything else is refused, with a reason."""
+    description, tensors = _read_saved(Path(folder))
+    try:
+        imputer = from_plain(description, device)
+        imputer.schema_, imputer.history_ = Schema.from_plain(description), list(description["history"])
+        learned = load_tensors(tensors)
+        if KEPT_ASIDE in learned:
+            imputer.kept_aside_ = KeptAside(learned.pop(KEPT_ASIDE).numpy(), description["kept_aside_of"])
+        imputer._restore(learned)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, TrainingError):
+            raise  # no such device: not the folder's fault
+        raise DataError(f"{folder} does not hold a model that this version can read: {error}") from error
+    return imputer
+
+
+def from_plain(plain: dict[str, Any], device: str) -> Imputer:
+    """The imputer that `to_plain` describes, not fitted yet. Of any sort, so all of ours have to be there."""
+    from gpvae.imputers import conformal, registry  # noqa: F401
+
+    sorts = {sort.__name__: sort for sort in _sorts(Imputer)}
+    if plain["imputer"] not in sorts:
+        raise ValueError(f"there is no imputer {plain['imputer']!r}")
+    return sorts[plain["imputer"]]._from_settings(dict(plain["settings"]), device)
+
+
+def _sorts(base: type[Imputer]) -> list[type[Imputer]]:
+    return [each for sort in base.__subclasses__() for each in (sort, *_sorts(sort))]
+
+
+def require_model_folder(folder: Path, *, overwrite: bool) -> None:
+    """A place where a model can be saved: new, or, to overwrite, a model or an empty folder, and nothing else."""
+    if _is_empty_folder(folder):
+        return
+    require_writable(folder, force=overwrite)
+    if folder.exists() and not (folder / "gpvae.json").is_file():
+        raise DataError(f"{folder} is not a model, so it is not replaced")
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
+    if not folder.is_dir():
+        raise DataError(f"there is no model folder {folder}")
+    try:
+        description = json.loads((folder / "gpvae.json").read_text(encoding="utf-8"))
+        weights = (folder / "weights.safetensors").read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} is not a gpvae model: {error}") from None
+    found = description.get("format") if isinstance(description, dict) else None
+    if found not in READABLE:
+        raise DataError(
+            f"{folder} has the model format {found!r}; this version reads {' and '.join(map(str, READABLE))}"
+        )
+    if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
+        raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
+    return description, weights

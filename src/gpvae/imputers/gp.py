@@ -1,0 +1,241 @@
+"""A Gaussian process for each feature, in the space of the data.
+
+x_j(τ) = c_j + f_j(τ) + σ_j ε,   f_j ~ GP(0, k_j),   j = 1..feature
+
+Kernel, noise and constant of a feature are learned from all series at once, by the marginal likelihood of what is
+observed; features know nothing of each other. Inference is exact: O(T³) for each series and feature, in float64, so
+that smooth kernels with little noise do no harm. The noise is never below `Gaussian.FLOOR`, hence no jitter.
+
+Inside, tensors are laid out (feature, batch, time).
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from gpvae.data.batches import Batch, Part, Rows, in_windows, whole_pieces
+from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.schema import Schema
+from gpvae.gp import LOG_2PI, kernels
+from gpvae.gp.kernels import Cauchy, Kernel, LatentKernel
+from gpvae.imputers.base import Filled
+from gpvae.imputers.neural import Exam, StepLoss, Trained
+from gpvae.models.distributions import Gaussian, evenly
+from gpvae.models.model import Loss
+
+
+@dataclass(eq=False, repr=False)
+class GP(Trained):
+    """Fill each column by a Gaussian process of its own, learned from all series; columns do not inform each other.
+
+    Series longer than `window` are learned and filled in windows, those to fill with half a window around each. The
+    other settings are those of `GPVAE`.
+    """
+
+    gives_distributions: ClassVar[bool] = True
+    kernel: Kernel = Cauchy(7.0)
+    model_: "ChannelGP" = field(init=False)
+
+    def _new_network(self, schema: Schema) -> "ChannelGP":
+        return ChannelGP(len(schema.columns), self.kernel)
+
+    def _groups(self, network: "ChannelGP") -> list[dict[str, Any]]:
+        return network.parameter_groups(self.learning_rate)
+
+    def _loss(self, network: "ChannelGP", rows: Rows, *, compile: bool) -> StepLoss:
+        return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
+
+    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
+        kernel = (isinstance(self.kernel, Kernel), "one of gpvae.gp.kernels, such as Cauchy(7.0)")
+        return super()._settings_that_make_sense() | {"kernel": kernel}
+
+    def _score(self, network: "ChannelGP", exam: Exam) -> float:
+        """The negative log density of a held-out cell."""
+        total, cells = 0.0, 0
+        for batch, held, _ in exam.questions(_steps_at_once(network, self.window)):
+            log_prob = _log_normal(held.values, *network.posterior(batch))
+            total, cells = total - float(log_prob[held.observed].sum()), cells + int(held.observed.sum())
+        return total / cells
+
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+        scaling = self.schema_.scaling
+        mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
+        draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
+        number = np.cumsum(missing).reshape(missing.shape) - 1  # of each missing cell
+        steps = _steps_at_once(self.model_, 2 * self.window + samples)
+        for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
+            centre, variance = (
+                each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
+            )
+            mean[rows], std[rows] = centre, np.sqrt(variance)
+            gaps = missing[rows]
+            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep].flatten(1)
+            ranks = drawn[:, torch.from_numpy(gaps.ravel()).to(drawn.device)].argsort(0).argsort(0)
+            even = torch.special.ndtri(evenly(ranks, generator)).cpu().numpy()
+            draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * even).T
+        feature = np.nonzero(missing)[1]
+        return Filled(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
+
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        density = np.zeros(scaled.shape)
+        steps = _steps_at_once(self.model_, 2 * self.window)
+        for rows, keep, batch, _ in self._batches_of(panel, self._parts(panel), steps, seed):
+            mean, variance = (each.flatten(0, 1)[keep].cpu() for each in self.model_.posterior(batch))
+            density[rows] = _log_normal(torch.from_numpy(scaled[rows]), mean, variance).numpy()
+        return density
+
+    def _parts(self, panel: Panel) -> list[Part]:
+        return [part for piece in whole_pieces(panel) for part in in_windows(piece, self.window)]
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"kernel": kernels.to_plain(self.kernel)}
+
+    @classmethod
+    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
+        return super()._from_settings(settings | {"kernel": kernels.from_plain(settings["kernel"])}, device)
+
+
+def _steps_at_once(network: "ChannelGP", width: int) -> int:
+    """How many to predict in one go: each takes a few times feature · (window + samples) numbers of eight bytes."""
+    at_once = {"cpu": 2**22, "cuda": 2**28}[network.constant.device.type]
+    return max(1, at_once // (network.constant.numel() * width))
+
+
+def _log_normal(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    return -0.5 * ((x - mean).square() / variance + variance.log() + math.log(2 * math.pi))
+
+
+class ChannelGP(nn.Module):
+    """One GP for each of `features`, starting from `kernel`; values are taken to be standardised.
+
+    A batch takes a few times feature · batch · time² numbers of memory; `in_windows` keeps time short.
+    """
+
+    PACE = 50  # few parameters, all of them far from where they have to go
+
+    def __init__(self, features: int, kernel: Kernel = Cauchy(7.0)):
+        super().__init__()
+        self.kernel = LatentKernel(kernel, features, learned=True, own=True)
+        self.likelihood = Gaussian(features)
+        self.constant = nn.Parameter(torch.zeros(features))  # c
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """For the optimiser: everything at one pace, faster than networks learn."""
+        return [{"params": list(self.parameters()), "lr": self.PACE * learning_rate}]
+
+    def loss(self, batch: Batch, generator: Generator | None = None, warmth: Tensor | float = 1.0) -> Loss:
+        """-log p(x_observed) for each time step; exact, so it needs no random numbers and nothing to warm up."""
+        covariance = self._noisy(self._signal(batch))
+        total = _NegativeLogDensity.apply(covariance, self._residual(batch), _by_feature(batch.observed))
+        assert isinstance(total, Tensor)
+        nll = (total / batch.steps).to(batch.values.dtype)
+        return Loss(nll, {"nll": nll})
+
+    @torch.no_grad()
+    def posterior(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Mean and variance, noise included, of a measurement in every cell. (batch, time, feature) each
+
+        With C = K + σ² I over what is observed, α = C⁻¹ (x - c):   mean c + K α,   variance k(0) - K C⁻¹ K + σ².
+        """
+        signal, observed = self._signal(batch), _by_feature(batch.observed)
+        whitener = _whitener(self._noisy(signal), observed)
+        alpha = _apply(whitener.mT, _apply(whitener, self._residual(batch)))
+        explained = (whitener @ (signal * observed.unsqueeze(-1))).square().sum(-2)
+        mean = self.constant + _apply(signal, alpha).movedim(0, -1)
+        variance = (signal.diagonal(dim1=-2, dim2=-1) - explained).movedim(0, -1) + self.likelihood.noise.double() ** 2
+        return mean.to(batch.values.dtype), variance.to(batch.values.dtype)
+
+    @torch.no_grad()
+    def sample(self, batch: Batch, samples: int, generator: Generator) -> Tensor:
+        """Complete series: the missing values, noise included, drawn jointly over time; the observed ones as they are.
+
+        A draw u ~ N(c, C) of all steps, made to agree with what is observed:   u + C C_oo⁻¹ (x_o - u_o).
+        (sample, batch, time, feature)
+        """
+        covariance, observed = self._noisy(self._signal(batch)), _by_feature(batch.observed)
+        whitener = _whitener(covariance, observed)
+        shape = (*observed.shape, samples)  # (feature, batch, time, sample)
+        noise = torch.randn(shape, generator=generator, device=generator.device, dtype=covariance.dtype)
+        u = _cholesky(covariance) @ noise
+        off = (self._residual(batch).unsqueeze(-1) - u) * observed.unsqueeze(-1)
+        u = u + covariance @ (whitener.mT @ (whitener @ off))
+        draws = (u.permute(3, 1, 2, 0) + self.constant).to(batch.values.dtype)
+        return torch.where(batch.observed, batch.values, draws)
+
+    def _signal(self, batch: Batch) -> Tensor:
+        """K, the covariance of f at the batch's times; on an even grid one for all series. (feature, batch or 1, T, T)
+
+        Padding goes along: it is never observed.
+        """
+        times = batch.times
+        if isinstance(times, Tensor):
+            return self.kernel(times.unsqueeze(-1) - times.unsqueeze(-2))
+        step = torch.arange(batch.values.shape[1], device=batch.values.device)
+        covariances = self.kernel(times * step.double())  # (feature, lag)
+        return covariances[:, (step.unsqueeze(-1) - step).abs()].unsqueeze(1)
+
+    def _noisy(self, signal: Tensor) -> Tensor:
+        """C = K + σ² I."""
+        eye = torch.eye(signal.shape[-1], dtype=signal.dtype, device=signal.device)
+        return signal + (self.likelihood.noise.double() ** 2)[:, None, None, None] * eye
+
+    def _residual(self, batch: Batch) -> Tensor:
+        """What is observed, less the constant; 0 elsewhere. (feature, batch, time)"""
+        return _by_feature((batch.values.double() - self.constant) * batch.observed)
+
+
+class _NegativeLogDensity(torch.autograd.Function):
+    """-log N(y_o; 0, C_oo) over what is observed, all series and features together.
+
+    With α = C_oo⁻¹ y_o:   ∂/∂C = ½ (C_oo⁻¹ - α αᵀ),   ∂/∂y = α:   no way back through a Cholesky factor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, y: Tensor, observed: Tensor) -> Tensor:
+        whitener = _whitener(covariance, observed)
+        white = _apply(whitener, y)
+        ctx.save_for_backward(whitener, _apply(whitener.mT, white), observed)
+        ctx.shared = covariance.shape[1] == 1
+        log_det = -2 * whitener.diagonal(dim1=-2, dim2=-1).log().sum()
+        return 0.5 * (white.square().sum() + log_det + LOG_2PI * observed.sum(dtype=y.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore
+        whitener, alpha, observed = ctx.saved_tensors
+        inverse, missing = whitener.mT @ whitener, (~observed).to(alpha.dtype)
+        squares = torch.einsum("fbt,fbs->fts" if ctx.shared else "fbt,fbs->fbts", alpha, alpha)
+        if ctx.shared:
+            inverse, squares, missing = inverse.sum(1, keepdim=True), squares.unsqueeze(1), missing.sum(1, keepdim=True)
+        d_covariance = inverse.sub_(squares)
+        d_covariance.diagonal(dim1=-2, dim2=-1).sub_(missing)  # the ones that stand for what is missing
+        return 0.5 * grads[0] * d_covariance, grads[0] * alpha, None
+
+
+def _whitener(covariance: Tensor, observed: Tensor) -> Tensor:
+    """L⁻¹, L Lᵀ = C over what is observed and the identity over what is not. (feature, batch, time, time)"""
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    seen = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+    return torch.linalg.solve_triangular(_cholesky(torch.where(seen, covariance, eye)), eye, upper=False)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """L, with NaN on the diagonal where the matrix is not positive definite: a check would make a GPU wait."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    factor.diagonal(dim1=-2, dim2=-1).masked_fill_((failed > 0).unsqueeze(-1), torch.nan)
+    return factor
+
+
+def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
+
+
+def _by_feature(x: Tensor) -> Tensor:
+    """(batch, time, feature) → (feature, batch, time)"""
+    return x.movedim(-1, 0)

@@ -1,0 +1,229 @@
+"""Simple imputation and scores, each against a slow loop or its definition."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpvae import Forward, Imputer, Linear, Mean, load
+from gpvae.data.panel import Floats, Panel
+from gpvae.evaluation import metrics
+from gpvae.imputers import simple
+
+
+def slow_mean(times: Floats, values: Floats, seen: Any) -> Floats:
+    return np.full(len(times), values[seen].mean())
+
+
+def slow_forward(times: Floats, values: Floats, seen: Any) -> Floats:
+    places = np.flatnonzero(seen)
+    return np.array([values[max((k for k in places if k <= i), default=places[0])] for i in range(len(times))])
+
+
+def carried_back(panel: Panel, usual: Floats) -> Floats:
+    return simple.forward(panel, usual, back=True)
+
+
+def slow_linear(times: Floats, values: Floats, seen: Any) -> Floats:
+    return np.interp(times, times[seen], values[seen])
+
+
+METHODS = [(simple.mean, slow_mean), (carried_back, slow_forward), (simple.linear, slow_linear)]
+
+
+def slowly(panel: Panel, method: Callable[..., Floats]) -> Floats:
+    """One series and one column at a time."""
+    filled = panel.values.copy()
+    for j in range(len(panel.columns)):
+        column = panel.values[:, j]
+        elsewhere = column[~np.isnan(column)].mean() if not np.isnan(column).all() else np.nan
+        for _, rows in panel.series():
+            values, seen = column[rows], ~np.isnan(column[rows])
+            other = method(panel.times[rows], values, seen) if seen.any() else np.full(len(values), elsewhere)
+            filled[rows, j] = np.where(seen, values, other)
+    return filled
+
+
+def usual(panel: Panel) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.nansum(panel.values, axis=0) / panel.observed.sum(axis=0)
+
+
+def ragged(seed: int) -> Panel:
+    """Irregular times, lengths from 1 to 12; a series without any value, a column without any, a full one."""
+    rng = np.random.default_rng(seed)
+    lengths = [1, 1, *rng.integers(1, 13, size=8)]
+    series = [np.where(rng.random((n, 5)) < 0.6, np.nan, 10 + rng.normal(size=(n, 5))) for n in lengths]
+    for values in series:
+        values[:, 3] = np.nan
+        values[:, 4] = rng.normal(size=len(values))
+    series[seed % len(series)][:] = np.nan
+    return Panel.from_list(series, times=[np.cumsum(rng.exponential(size=n)) - 5 for n in lengths])
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("fast", "slow"), METHODS)
+def test_baselines_against_a_loop(
+    fast: Callable[[Panel, Floats], Floats], slow: Callable[..., Floats], seed: int
+) -> None:
+    panel = ragged(seed)
+    filled = fast(panel, usual(panel))
+    np.testing.assert_allclose(filled, slowly(panel, slow), rtol=1e-12)
+    np.testing.assert_array_equal(filled[panel.observed], panel.values[panel.observed])
+    assert np.isnan(filled[:, 3]).all()
+    assert np.isfinite(np.delete(filled, 3, axis=1)).all()
+
+
+@pytest.mark.parametrize("fast", [method for method, _ in METHODS])
+def test_baselines_at_the_limits(fast: Callable[[Panel, Floats], Floats]) -> None:
+    full = Panel.of(np.random.default_rng(0).normal(size=(3, 4, 2)))
+    np.testing.assert_array_equal(fast(full, usual(full)), full.values)
+    empty = full.with_values(np.full_like(full.values, np.nan))
+    np.testing.assert_array_equal(fast(empty, np.array([4.0, np.nan]))[:, 0], 4.0)
+    single = Panel.of(np.array([[1.5], [np.nan], [np.nan]]))
+    np.testing.assert_array_equal(fast(single, usual(single)), np.full((3, 1), 1.5))
+
+
+def test_forward_says_what_stands_before_the_first_observation() -> None:
+    data = np.array([[[np.nan], [2.0], [np.nan]], [[6.0], [np.nan], [7.0]], [[np.nan], [np.nan], [np.nan]]])
+    for before, (start, empty) in {"mean": (5.0, 5.0), "first": (2.0, 5.0), 0.0: (0.0, 0.0)}.items():
+        filled = Forward(before).fit(data).impute(data).mean[..., 0]
+        assert filled.tolist() == [[start, 2, 2], [6, 6, 7], [empty] * 3]
+    with pytest.raises(ValueError, match="before='last' makes no sense"):
+        Forward("last").fit(data)  # type: ignore[arg-type]
+
+
+SKY = {
+    "Mean": ["wet", "wet", "ice", "wet", "dry", "wet", "wet", "dry", "dry", "wet", "wet", "wet"],
+    "Forward": ["wet", "wet", "ice", "ice", "dry", "wet", "wet", "wet", "dry", "wet", "wet", "wet"],
+    "Linear": ["wet", "wet", "ice", "dry", "dry", "wet", "wet", "dry", "dry", "wet", "wet", "wet"],
+}
+SIMPLE: list[Imputer] = [Mean(), Forward(), Forward(before=5.0), Linear()]
+
+
+def weather() -> pd.DataFrame:
+    """Series c has no sky, b none before its first; in a one gap is half way, one closer to the next. The most common
+    is wet, neither the first label nor the mean of their numbers, and so it is in a.
+    """
+    return pd.DataFrame(
+        {
+            "series": [*"aaaaaaa", *"bb", *"ccc"],
+            "t": [0, 1, 2, 4, 5, 6, 7, 0, 1, 0, 1, 2],
+            "x": [1.0, np.nan, 3.0, 4.0, np.nan, 2.0, 2.0, 2.0, np.nan, 5.0, 6.0, 7.0],
+            "sky": ["wet", None, "ice", None, "dry", "wet", "wet", None, "dry", None, None, None],
+        }
+    )
+
+
+def panel_of(frame: pd.DataFrame) -> Panel:
+    text = [name for name in frame.columns if name in ("sky", "constant", "none")]
+    return Panel.from_frame(frame, id="series", time="t", categories=text)
+
+
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_path: Path) -> None:
+    frame = weather()
+    panel = panel_of(frame)
+    imputer.fit(panel).save(tmp_path / "model")
+    filled, again = (each.impute(panel).to_frame() for each in (imputer, load(tmp_path / "model")))
+    assert filled["sky"].tolist() == SKY[imputer.name]
+    assert again.equals(filled)
+    numbers = panel_of(frame.drop(columns="sky"))
+    assert filled["x"].equals(imputer.fit(numbers).impute(numbers).to_frame()["x"])
+
+
+@pytest.mark.filterwarnings("ignore:column")
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_text_that_does_not_vary_is_text_all_the_same(imputer: Imputer) -> None:
+    """Here, or where it was fitted: labels that are hidden are still known."""
+    frame = weather().assign(constant=["dry", None] * 6, none=[None] * 12)
+    panel = panel_of(frame.astype({"none": object}))
+    filled = imputer.fit(panel).impute(panel).to_frame()
+    assert filled["constant"].tolist() == ["dry"] * 12
+    assert filled["none"].isna().all()
+    only_ice = panel.values.copy()
+    sky = panel.columns.index("sky")
+    only_ice[only_ice[:, sky] != panel.labels["sky"].index("ice"), sky] = np.nan
+    filled = imputer.fit(panel.with_values(only_ice)).impute(panel).to_frame()
+    assert filled["sky"].tolist()[:7] == SKY[imputer.name][:7]
+
+
+@pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
+def test_numbers_can_be_categories(imputer: Imputer, tmp_path: Path) -> None:
+    codes = {"dry": 30.0, "ice": 10.0, "wet": 20.0}
+    frame = weather()
+    panel = panel_of(frame.assign(x=[codes.get(label, np.nan) for label in frame["sky"]]).drop(columns="sky"))
+    imputer.set_params(kinds={"x": "categorical"}).fit(panel).save(tmp_path / "model")
+    imputer.set_params(kinds=None)
+    again: Any = load(tmp_path / "model")
+    assert again.kinds == {"x": "categorical"}
+    assert again.impute(panel).to_frame()["x"].tolist() == [codes[label] for label in SKY[imputer.name]]
+
+
+def test_linear_knows_the_time() -> None:
+    panel = Panel.from_array(np.array([[0.0], [np.nan], [10.0], [np.nan]]), times=[0, 1, 10, 20])
+    np.testing.assert_array_equal(simple.linear(panel, np.zeros(1))[:, 0], [0, 1, 10, 10])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
+def test_crps_against_its_definition(n: int, dtype: Any) -> None:
+    rng = np.random.default_rng(n)
+    samples, truth = rng.normal(size=(n, 20)).astype(dtype), rng.normal(size=20)
+    exact = samples.astype(np.float64)
+    pairs = np.abs(exact[:, None] - exact[None]).mean(axis=(0, 1))
+    expected = np.abs(exact - truth).mean(axis=0) - pairs / 2
+    scores = metrics.crps(truth, samples)
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(samples, rng_twin(n, dtype))
+
+
+def rng_twin(n: int, dtype: Any) -> Any:
+    """The samples drawn again: scoring must not sort them in place."""
+    return np.random.default_rng(n).normal(size=(n, 20)).astype(dtype)
+
+
+def test_crps_of_one_sample_is_the_absolute_error() -> None:
+    truth, point = np.array([1.0, -2.0]), np.array([3.0, -2.5])
+    np.testing.assert_array_equal(metrics.crps(truth, point[None]), metrics.absolute_error(truth, point))
+
+
+def test_crps_of_a_gaussian() -> None:
+    """Against the closed form σ (z (2 Φ(z) - 1) + 2 φ(z) - 1/√π) within Monte-Carlo error, at z = 0."""
+    samples = 2.0 * np.random.default_rng(0).normal(size=(4000, 50))
+    scores = metrics.crps(np.zeros(50), samples)
+    expected = 2.0 * (2 / np.sqrt(2 * np.pi) - 1 / np.sqrt(np.pi))
+    assert abs(scores.mean() - expected) < 4 * scores.std() / np.sqrt(50)
+
+
+def test_errors_and_coverage() -> None:
+    truth, point = np.array([1.0, 2.0, 3.0]), np.array([1.5, 0.0, 3.0])
+    np.testing.assert_array_equal(metrics.absolute_error(truth, point), [0.5, 2, 0])
+    np.testing.assert_array_equal(metrics.squared_error(truth, point), [0.25, 4, 0])
+    np.testing.assert_array_equal(
+        metrics.covered(truth, np.array([1, 2.5, 0]), np.array([1, 3, 2.9])), [True, False, False]
+    )
+
+
+def test_quantile_score_is_the_pinball_loss_in_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    truth, samples = rng.normal(size=6), rng.normal(size=(30, 6))
+    for y, draws, score in zip(truth, samples.T, metrics.quantile_score(truth, samples), strict=True):
+        losses: list[float] = []
+        for i in range(1, 20):
+            quantile = float(np.quantile(draws, i / 20))
+            losses.append(2 * abs((quantile - y) * ((y <= quantile) - i / 20)))
+        assert score == pytest.approx(sum(losses) / 19, rel=1e-12)
+
+
+def test_quantile_score_comes_close_to_the_crps_and_is_the_absolute_error_of_one_value() -> None:
+    rng = np.random.default_rng(1)
+    truth, point = rng.normal(size=200), rng.normal(size=(1, 200))
+    np.testing.assert_allclose(metrics.quantile_score(truth, point), np.abs(truth - point[0]), rtol=1e-12)
+    samples = rng.normal(size=(500, 200))
+    close = metrics.quantile_score(truth, samples).mean() / metrics.crps(truth, samples).mean()
+    assert close == pytest.approx(1, abs=0.05)

@@ -1,0 +1,301 @@
+"""BRITS: the fast loop against one step after another, the time since an observation, padding, learning."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from gpvae import Linear, Mean
+from gpvae.data.batches import Batch
+from gpvae.imputers import brits
+from gpvae.imputers.brits import BothWays, BritsNetwork
+from gpvae.training.loop import TrainingConfig, fabric_for, train
+
+ANY = Generator()  # nothing is drawn from it
+
+
+def seeded(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def network(features: int = 3, hidden: int = 4, *, double: bool = True) -> BritsNetwork:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = BritsNetwork(features, hidden=hidden)
+    return made.double() if double else made
+
+
+def random_batch(lengths: list[int], features: int = 3, *, grid: bool = True, share: float = 0.4) -> Batch:
+    shape = (len(lengths), max(lengths), features)
+    values = torch.randn(shape, generator=seeded(1), dtype=torch.float64)
+    length = torch.tensor(lengths)
+    inside = (torch.arange(shape[1]) < length.unsqueeze(-1)).unsqueeze(-1)
+    observed = (torch.rand(shape, generator=seeded(2)) < share) & inside
+    times = (0.2 + torch.rand(shape[:2], generator=seeded(3), dtype=torch.float64)).cumsum(-1)
+    return Batch(values * observed, observed, 0.7 if grid else times, length)
+
+
+def each_alone(batch: Batch) -> list[Batch]:
+    """Every series in a batch of its own, without padding."""
+    return [
+        Batch(
+            batch.values[i : i + 1, :n],
+            batch.observed[i : i + 1, :n],
+            batch.times[i : i + 1, :n] if isinstance(batch.times, Tensor) else batch.times,
+            batch.lengths[i : i + 1],
+        )
+        for i, n in enumerate(batch.lengths.tolist())
+    ]
+
+
+def slow_elapsed(observed: Tensor, times: Tensor) -> Tensor:
+    """δ of one series by its definition. (time, feature), (time,) → (time, feature)"""
+    elapsed = [torch.zeros(observed.shape[-1], dtype=times.dtype)]
+    for t in range(1, len(observed)):
+        elapsed.append(times[t] - times[t - 1] + torch.where(observed[t - 1], 0, elapsed[-1]))
+    return torch.stack(elapsed)
+
+
+def slow_estimates(net: BritsNetwork, direction: int, x: Tensor, observed: Tensor, times: Tensor) -> Tensor:
+    """x̂, ẑ and ĉ of one series, one step after another, by the equations. (3, time, feature)"""
+    h = c = x.new_zeros(net.hidden)
+    estimates: list[Tensor] = []
+
+    def linear(layer: brits._Linears, inputs: Tensor) -> Tensor:
+        return inputs @ layer.weight[direction] + layer.bias[direction, 0]
+
+    for x_t, seen, elapsed in zip(x, observed, slow_elapsed(observed, times), strict=True):
+        m = seen.to(x.dtype)
+        faded = h * torch.exp(-torch.relu(linear(net.fade, elapsed)))
+        x_hat = linear(net.history, faded)
+        completed = m * x_t + (1 - m) * x_hat
+        weight = net.regression.weight[direction]
+        z = completed @ (weight - weight.diag().diag()) + net.regression.bias[direction, 0]
+        decay = torch.exp(
+            -torch.relu(elapsed * net.fade_values.weight[direction, 0] + net.fade_values.bias[direction, 0])
+        )
+        beta = torch.sigmoid(linear(net.blend, torch.cat([decay, m])))
+        combined = beta * z + (1 - beta) * x_hat
+        filled = m * x_t + (1 - m) * combined
+        o, i, f, g = linear(net.gates, torch.cat([faded, filled, m])).chunk(4)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        estimates.append(torch.stack([x_hat, z, combined]))
+    return torch.stack(estimates, dim=1)
+
+
+def slow_both(net: BritsNetwork, alone: Batch) -> Tensor:
+    """The estimates of both directions, in order of time. (direction, 3, time, feature)"""
+    x, observed = alone.values[0], alone.observed[0]
+    times = alone.times[0] if isinstance(alone.times, Tensor) else alone.times * torch.arange(len(x)).double()
+    forward = slow_estimates(net, 0, x, observed, times)
+    backward = slow_estimates(net, 1, x.flip(0), observed.flip(0), -times.flip(0)).flip(1)
+    return torch.stack([forward, backward])
+
+
+def slow_loss(net: BritsNetwork, batch: Batch) -> Tensor:
+    """Means, times the share of observed cells."""
+    errors, apart, cells, seen = [], [], 0, 0
+    for alone in each_alone(batch):
+        both, observed = slow_both(net, alone), alone.observed[0]
+        errors.append(((both - alone.values[0]).abs() * observed).sum() / 3)
+        apart.append(((both[0, 2] - both[1, 2]).abs() * ~observed).sum())
+        cells, seen = cells + observed.numel(), seen + int(observed.sum())
+    return seen / cells * (torch.stack(errors).sum() / seen + 0.1 * torch.stack(apart).sum() / cells)
+
+
+RAGGED = [9, 4, 1, 20, 8]
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_elapsed_time_equals_its_definition(grid: bool) -> None:
+    batch = random_batch(RAGGED, grid=grid)
+    elapsed = BothWays.of(batch).elapsed  # (direction, time, batch, feature)
+    for i, n in enumerate(RAGGED):
+        times = batch.times[i, :n] if isinstance(batch.times, Tensor) else 0.7 * torch.arange(n).double()
+        observed = batch.observed[i, :n]
+        torch.testing.assert_close(elapsed[0, :n, i], slow_elapsed(observed, times))
+        torch.testing.assert_close(elapsed[1, :n, i], slow_elapsed(observed.flip(0), -times.flip(0)))
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_loss_and_gradients_equal_those_of_one_step_after_another(grid: bool) -> None:
+    net, batch = network(), random_batch(RAGGED, grid=grid)
+    slow = slow_loss(net, batch)
+    fast = net.loss(batch, ANY)
+    torch.testing.assert_close(fast.total, slow)
+    torch.testing.assert_close(fast.total, fast.parts["reconstruction"] + fast.parts["consistency"])
+    weights = list(net.parameters())
+    for expected, found in zip(
+        torch.autograd.grad(slow, weights), torch.autograd.grad(fast.total, weights), strict=True
+    ):
+        assert (expected != 0).any()
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_filling_equals_that_of_one_step_after_another(grid: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brits, "PART", 6)
+    net, batch = network(), random_batch(RAGGED, grid=grid)
+    filled = net.fill(batch, ANY)
+    assert torch.equal(filled[batch.observed], batch.values[batch.observed])
+    for i, alone in enumerate(each_alone(batch)):
+        expected = torch.where(alone.observed[0], alone.values[0], slow_both(net, alone)[:, 2].mean(0))
+        torch.testing.assert_close(filled[i, : RAGGED[i]], expected)
+
+
+def test_gradients_by_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brits, "BLOCK", 2)
+    net, batch = network(features=2, hidden=2), random_batch([5, 3], features=2)
+    read = BothWays.of(batch)
+    inputs = [x.detach() for x in (*net._given(*read[:3]), *net._weights())]
+    for x in inputs[3:]:  # neither x nor m
+        x.requires_grad_()
+    assert torch.autograd.gradcheck(brits._Recurrence.apply, inputs)
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_what_stands_in_gaps_and_padding_does_not_matter(grid: bool) -> None:
+    net, batch = network(), random_batch(RAGGED, grid=grid)
+    other = replace(batch, values=torch.where(batch.observed, batch.values, 99.0))
+    if isinstance(batch.times, Tensor):
+        other = replace(other, times=torch.where(batch.valid, batch.times, 1e6))
+    first, second = net.loss(batch, ANY), net.loss(other, ANY)
+    assert torch.equal(first.total, second.total)
+    assert torch.equal(first.parts["consistency"], second.parts["consistency"])
+    inside = batch.valid.unsqueeze(-1)
+    assert torch.equal(net.fill(batch, ANY) * inside, net.fill(other, ANY) * inside)
+
+
+def test_more_padding_and_empty_series_change_nothing() -> None:
+    net, batch = network(), random_batch(RAGGED)
+    more = random_batch([*RAGGED, 30])
+    values, observed = torch.zeros_like(more.values), torch.zeros_like(more.observed)
+    values[:-1, :20], observed[:-1, :20] = batch.values, batch.observed
+    padded = Batch(values, observed, batch.times, torch.tensor([*RAGGED, 0]))
+    torch.testing.assert_close(net.loss(padded, ANY), net.loss(batch, ANY))
+
+
+def test_observed_values_weigh_the_same_in_every_batch() -> None:
+    """Two batches of different fill and length, as parts of an epoch, score what they score together."""
+    net, batch = network(), random_batch([6, 6, 12, 12])
+    batch.observed[:2] &= torch.rand(2, 12, 3, generator=seeded(5)) < 0.3
+    usual = batch.lengths.sum() / 2
+    halves = [
+        Batch(batch.values[half], batch.observed[half], batch.times, batch.lengths[half], usual)
+        for half in (slice(0, 2), slice(2, 4))
+    ]
+    parts = [net.loss(half, ANY).parts["reconstruction"] for half in halves]
+    torch.testing.assert_close(torch.stack(parts).mean(), net.loss(batch, ANY).parts["reconstruction"])
+
+
+def test_consistency_is_weighed() -> None:
+    batch = random_batch(RAGGED)
+    net = network()
+    weighed = net.loss(batch, ANY).parts["consistency"]
+    net.consistency = 0.3
+    torch.testing.assert_close(net.loss(batch, ANY).parts["consistency"], 3 * weighed)
+
+
+def test_a_feature_says_nothing_about_itself_at_the_same_step() -> None:
+    net, batch = network(), random_batch([7], share=1.0)
+    changed = replace(batch, values=batch.values.clone())
+    changed.values[0, 3, 1] += 1
+    first, second = (net.estimates(BothWays.of(b)).regression[0] for b in (batch, changed))
+    differs = (first != second)[:, 0]
+    assert differs[3].tolist() == [True, False, True]
+    assert not differs[:3].any()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_nothing_or_everything_observed(share: float) -> None:
+    net, batch = network(), random_batch(RAGGED, share=share)
+    loss = net.loss(batch, ANY)
+    loss.total.backward()
+    assert loss.total.isfinite()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in net.parameters())
+    assert net.fill(batch, ANY).isfinite().all()
+    assert (loss.parts["consistency" if share else "reconstruction"] == 0).all()
+
+
+def test_long_series_are_filled_in_little_memory() -> None:
+    net = network(features=2, hidden=2, double=False)
+    long = random_batch([30_000], features=2)
+    filled = net.fill(replace(long, values=long.values.float()), ANY)
+    assert filled.shape == (1, 30_000, 2)
+    assert filled.isfinite().all()
+
+
+def test_bfloat16_is_close() -> None:
+    net, batch = network(double=False), random_batch(RAGGED)
+    single = replace(batch, values=batch.values.float())
+    exact = net.loss(single, ANY).total
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, filled = net.loss(single, ANY).total, net.fill(single, ANY)
+    rough.backward()
+    assert rough.dtype == filled.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0)
+
+
+def test_wrong_settings_are_named() -> None:
+    wrong: list[Callable[[], object]] = [
+        partial(BritsNetwork, 0),
+        partial(BritsNetwork, 2, hidden=0),
+        partial(BritsNetwork, 2, consistency=-1.0),
+    ]
+    for make in wrong:
+        with pytest.raises(ValueError, match="hidden ≥ 1, consistency ≥ 0, not"):
+            make()
+
+
+def test_learns_from_time_and_from_a_correlated_feature() -> None:
+    """Fast waves: the line between neighbours misses them, the second feature knows the first."""
+    rng = np.random.default_rng(0)
+    wave = np.sin(np.arange(24) * 2 * np.pi / 5 + rng.uniform(0, 6, (96, 1)))
+    truth = np.stack([wave, -wave], axis=-1) + 0.05 * rng.normal(size=(96, 24, 2))
+    held_out = rng.random(truth.shape) < 0.4
+    held_out[..., 1] &= ~held_out[..., 0]
+    gappy = np.where(held_out, np.nan, truth)
+    observed = torch.from_numpy(~held_out)
+    values = torch.from_numpy(truth).float() * observed
+    net = network(features=2, hidden=16, double=False)
+    batch = Batch(values, observed, 1.0, torch.full((96,), 24))
+    config = TrainingConfig(epochs=1, learning_rate=0.02)
+    train(
+        net,
+        lambda _, generator, warmth: net.loss(batch, generator, warmth),
+        lambda epoch: torch.zeros(150, 1),
+        config,
+        fabric=fabric_for("cpu", "32-true"),
+    )
+    filled = net.fill(batch, ANY).double().numpy()
+
+    def error(guess: np.ndarray) -> float:
+        return float(np.abs(guess - truth)[held_out].mean())
+
+    mean, linear = (error(method.fit(gappy).impute(gappy).mean) for method in (Mean(), Linear()))
+    assert error(filled) < 0.3 * linear
+    assert error(filled) < 0.3 * mean
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
+@pytest.mark.parametrize("grid", [True, False])
+def test_recorded_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
+    batch, ends = random_batch(RAGGED, grid=grid), []
+    for device in ("cpu", "cuda"):
+        net = network().to(device)
+        times = batch.times.to(device) if isinstance(batch.times, Tensor) else batch.times
+        moved = Batch(batch.values.to(device), batch.observed.to(device), times, batch.lengths.to(device))
+        train(
+            net,
+            lambda _, generator, warmth, net=net, moved=moved: net.loss(moved, generator, warmth),
+            lambda epoch, device=device: torch.zeros(8, 1, device=device),
+            TrainingConfig(epochs=1),
+            fabric=fabric_for(device, "32-true"),
+        )
+        ends.append(torch.cat([weight.detach().cpu().flatten() for weight in net.parameters()]))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-8)

@@ -1,0 +1,133 @@
+"""Conformal intervals hold what they promise, whatever the method and the data."""
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpvae import GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
+from gpvae.imputers.imputation import Margins
+from gpvae.models.model import PLAIN
+
+SERIES, STEPS = 40, 60
+
+
+def skewed(seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A column with heavy tails, a skewed one and a smooth one, in different units; a fifth missing at random."""
+    rng = np.random.default_rng(seed)
+    heavy = rng.standard_t(2, (SERIES, STEPS)) * 100
+    smooth = np.sin(np.arange(STEPS) / 5 + rng.uniform(0, 6, (SERIES, 1))) / 1000
+    truth = np.stack([heavy, rng.exponential(5, (SERIES, STEPS)) ** 2, smooth], axis=-1)
+    return truth, rng.random(truth.shape) < 0.2
+
+
+def coverage(imputer: Conformal, level: float, seeds: range, *, hide_again: bool) -> NDArray[np.float64]:
+    """Of each column, over several data sets; with the cells to calibrate by hidden when gaps are filled, or there."""
+    inside = []
+    for seed in seeds:
+        truth, gaps = skewed(seed)
+        panel = Panel.from_array(np.where(gaps, np.nan, truth))
+        fitted = cast(Conformal, imputer.set_params(seed=seed)).fit(panel)
+        given = missingness.hide(panel, missingness.random(panel, 0.1, [seed, 2])) if hide_again else panel
+        lower, upper = fitted.impute(given).interval(level)
+        held = (lower <= truth) & (truth <= upper)
+        inside.append([held[..., j][gaps[..., j]].mean() for j in range(3)])
+    return np.mean(inside, axis=0)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+@pytest.mark.parametrize("method", [Mean(), Forward(), Linear()], ids=lambda method: method.name)
+def test_coverage_is_what_it_says_in_every_column(method: Imputer, level: float) -> None:
+    """Twenty data sets, each with about 190 cells of a column to calibrate by: the mean within three of its errors.
+
+    That is so where gaps are filled from as much as there was to calibrate with: a set's coverage then has about the
+    deviation √(level (1 - level) (1/190 + 1/480)). With those cells seen, values are closer, and more is covered.
+    """
+    deviation = np.sqrt(level * (1 - level) * (1 / 190 + 1 / 480) / 20)
+    alike = coverage(Conformal(method), level, range(20), hide_again=True)
+    assert (np.abs(alike - level) < 3 * deviation + 1 / 190).all()
+    used = coverage(Conformal(method), level, range(20), hide_again=False)
+    assert (used > level - 3 * deviation).all()
+    assert (used < level + 0.1).all()
+
+
+def test_coverage_of_a_method_with_deviations_of_its_own() -> None:
+    """A model that was hardly trained, whose own intervals mean little."""
+    sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
+    model = replace(PLAIN, **sizes, noise=0.05)
+    found = coverage(Conformal(GPVAE(model, epochs=3, device="cpu")), 0.9, range(6), hide_again=True)
+    assert (np.abs(found - 0.9) < 3 * np.sqrt(0.09 * (1 / 190 + 1 / 480) / 6) + 0.02).all()
+
+
+def test_an_interval_reaches_to_the_kth_smallest_error() -> None:
+    centre, unit, floor = np.array([10.0, 0.0, 3.0]), np.array([2.0, 1.0, 5.0]), np.array([-np.inf, -np.inf, 0.0])
+    own = np.arange(1.0, 10), np.ones(9), np.ones(3)
+    margins = Margins(centre, unit, floor, np.array([0, 1, 2]), own, together=np.arange(1.0, 16))
+    lower, middle, upper = margins.quantiles([0.05, 0.5, 0.95])
+    assert lower.tolist() == [-8, -1, 0]  # the third has too few errors of its own for 90 %, and ends at its floor
+    assert middle.tolist() == [10, 0, 3]
+    assert upper.tolist() == [28, 1, 3 + 5 * 15]
+    assert margins.quantiles([0.75])[0].tolist() == [20, 1, 8]
+    with pytest.raises(DataError, match="a 95 % interval needs at least 19 known cells to calibrate by, not 15"):
+        margins.quantiles([0.025])
+
+
+def test_a_column_with_few_known_cells_shares_the_errors_of_all() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(20, 50, 2)) * [1, 1000]
+    data[..., 1][rng.random((20, 50)) < 0.9] = np.nan
+    fitted = Conformal(Linear()).fit(data)
+    assert len(fitted.errors_[1]) < 19 < len(fitted.errors_[0])
+    lower, upper = fitted.impute(data).interval(0.95)
+    assert 1000 < np.median((upper - lower)[np.isnan(data)]) < 8000
+
+
+def test_the_last_values_of_a_column_are_not_hidden() -> None:
+    data = np.random.default_rng(0).normal(size=(60, 2))
+    data[2:, 1] = np.nan
+    for seed in range(20):
+        filled = Conformal(Linear(), seed=seed).fit(data).impute(data)
+        assert np.isfinite(filled.mean).all()
+
+
+def test_positive_columns_stay_positive_and_values_are_checked_by_the_method() -> None:
+    rng = np.random.default_rng(0)
+    data = np.where(rng.random((20, 40, 1)) < 0.2, np.nan, rng.lognormal(0, 2, (20, 40, 1)))
+    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,))
+    lower, _ = (
+        Conformal(GPVAE(model, kinds={"x0": "positive"}, epochs=3, device="cpu")).fit(data).impute(data).interval()
+    )
+    assert (lower >= 0).all()
+    bits = np.where(np.isnan(data), np.nan, data > 1)
+    black_and_white = ModelConfig(latent_dim=3, likelihood="bernoulli", decoder_widths=(16,))
+    fitted = Conformal(GPVAE(black_and_white, epochs=1, device="cpu")).fit(bits)
+    with pytest.raises(DataError, match="needs values between 0 and 1"):
+        fitted.impute(bits * 7)
+
+
+def test_counts_are_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpvae.imputers.neural.train", None)
+    data = np.random.default_rng(0).poisson(3, (40, 2)).astype(float)
+    with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
+        Conformal(GPVAE(kinds={"x0": "count"}, device="cpu")).fit(data)
+
+
+def test_series_without_a_value_of_a_column_are_pointed_out() -> None:
+    data = np.random.default_rng(0).normal(size=(20, 30, 2))
+    data[3, :, 1] = np.nan
+    fitted = Conformal(Linear()).fit(data)
+    with pytest.warns(
+        UserWarning, match="column 'x1' has no value in 1 series: intervals there, .*, are likely too narrow"
+    ):
+        fitted.impute(data)
+
+
+def test_too_little_to_calibrate_by() -> None:
+    data = np.random.default_rng(0).normal(size=(20, 1))
+    data[3] = np.nan
+    with pytest.raises(DataError, match="needs at least 9 known cells to calibrate by, not 2"):
+        Conformal(Linear()).fit(data).impute(data).interval(0.9)
+    with pytest.raises(ValueError, match="share=2 makes no sense"):
+        Conformal(Linear(), share=2).fit(data)
