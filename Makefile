@@ -1,27 +1,35 @@
-# Everything sets itself up: a virtual environment in .venv with the versions of constraints.txt.
+# Every target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 BROWSER := .venv/.browser
+PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test lint bench speed methods clean
+.PHONY: demo quick test lint hooks bench speed methods release clean
 
 demo: $(READY)
 	$(BIN)/gpvae demo --force
 
+# The daily loop: everything but the browser, the real data and long trainings.
+quick: $(READY)
+	$(PYTEST) -m "not slow"
+
 test: $(READY) $(BROWSER)
-	$(BIN)/pytest
+	$(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+hooks: $(READY)
+	$(BIN)/pre-commit install
+
 bench: $(READY)
 	$(BIN)/python benchmarks/long_series.py
 	$(BIN)/python benchmarks/tables.py
 
-# Beside PyPOTS, which is installed for it; DEVICE=cuda on a GPU.
+# Installs PyPOTS and measures both; DEVICE=cuda on a GPU.
 DEVICE ?= cpu
 speed: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
@@ -30,21 +38,25 @@ speed: $(READY)
 	$(BIN)/python benchmarks/lengths.py --plot
 	$(BIN)/python benchmarks/brits.py --device $(DEVICE)
 
-# Every method on PhysioNet, from the folder that GPVAE_DATA names. Most of the time goes to PyPOTS's BRITS.
+# Every method on PhysioNet, read from the folder that GPVAE_DATA names. PyPOTS's BRITS takes most of the time.
 methods: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/comparisons.py --device $(DEVICE)
 
+# Builds dist/, checks it, and prints what to do next (CONTRIBUTING.md, "Releases").
+release: $(READY)
+	$(BIN)/python scripts/release.py
+
 clean:
 	rm -rf .venv demo dist
 
-# Reports are tested in Chromium. Where it is not there and cannot be installed, those tests are skipped, and say so.
+# Reports are tested in Chromium. Where there is none and it cannot be installed, those tests are skipped and say so.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
 $(BROWSER): $(READY)
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
 		|| { command -v apt-get >/dev/null && $(SUDO) apt-get update -qq \
 			&& $(SUDO) apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
-		|| echo "chromium is not here and cannot be installed: tests in a browser are skipped"
+		|| echo "Chromium is missing and cannot be installed: the browser tests are skipped"
 	@touch $(BROWSER)
 
 $(READY): pyproject.toml constraints.txt
