@@ -1,4 +1,4 @@
-"""What the README and the pages say, done: every Python block in order, every command, with short training."""
+"""Runs every Python block and every command of the README and the docs, with short training."""
 
 import re
 import shlex
@@ -13,6 +13,7 @@ from gpvae import cli
 README = Path(__file__).parents[1] / "README.md"
 METHODS = README.parent / "docs" / "methods.md"
 PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+TEXTS = [*PAGES, README.parent / "CONTRIBUTING.md", README.parent / "CHANGELOG.md"]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -21,7 +22,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 @pytest.fixture
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, and defaults that train for an instant."""
+    """An empty working directory, and defaults that train for one step."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpvae.imputers.neural, "STEPS_AT_LEAST", 1)
     monkeypatch.setattr(gpvae.imputers.neural, "STEPS_ANNEALED", 1)
@@ -30,9 +31,9 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(command: str) -> None:
-    program, *words = shlex.split(command)
+    program, *arguments = shlex.split(command)
     assert program == "gpvae"
-    result = CliRunner().invoke(cli.app, words)
+    result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, f"{command}: {result.output}"
 
 
@@ -42,7 +43,7 @@ def run(command: str) -> None:
         (README, {"filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"}),
         (METHODS, {"brits.csv"}),
     ],
-    ids=lambda each: each.stem if isinstance(each, Path) else "",
+    ids=["README", "methods"],
 )
 def test_commands(quick: Path, page: Path, written: set[str]) -> None:
     run("gpvae demo")
@@ -57,23 +58,42 @@ def test_commands(quick: Path, page: Path, written: set[str]) -> None:
 def test_python(page: Path, last: str) -> None:
     run("gpvae demo")
     names: dict[str, object] = {}
-    for snippet in blocks(page, "python"):  # later ones build on earlier
+    for snippet in blocks(page, "python"):  # later blocks use the names of earlier ones
         exec(compile(snippet.replace("epochs=100", "epochs=1"), page.name, "exec"), names)
     assert last in names
 
 
-def test_no_page_with_code_goes_untried() -> None:
-    tried = {README, METHODS}
-    assert {page for page in PAGES if blocks(page, "python") or blocks(page, "console")} == tried
+def test_every_page_with_code_is_run() -> None:
+    assert {page for page in PAGES if blocks(page, "python") or blocks(page, "console")} == {README, METHODS}
 
 
-def test_make_targets_of_the_readme_exist() -> None:
+@pytest.mark.parametrize("page", [README, README.parent / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_make_targets_exist(page: Path) -> None:
     makefile = (README.parent / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", "\n".join(blocks(README, "bash")), flags=re.MULTILINE):
+    targets = re.findall(r"(?:^|`)make (\w+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert targets
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_files_that_a_page_links_to_exist(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / link).exists(), link
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_lines_are_short(page: Path) -> None:
+    """At most 120 characters, except rows of tables, which cannot be wrapped."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
