@@ -20,6 +20,7 @@ from gpvae.report.trust import Evidence, own_evidence
 from gpvae.report.words import digits, percent
 
 WEB = Path(__file__).parent / "web"
+PLOTLY = WEB / "vendor" / "plotly-cartesian.min.js"
 SCRIPTS = (
     "unpack",
     "look",
@@ -116,7 +117,5 @@ def _for_script(plain: dict[str, Any]) -> str:
 
 @cache
 def _plotly() -> str:
-    """Plotly's own script, packed."""
-    from plotly.offline import get_plotlyjs
-
-    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    """The vendored script, compressed."""
+    return b64encode(gzip.compress(PLOTLY.read_bytes(), mtime=0)).decode()
