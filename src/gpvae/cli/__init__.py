@@ -1,0 +1,39 @@
+"""The command line. Commands import the library when they run, so that --help does not wait for PyTorch."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from gpvae.cli import datasets, demo, evaluate, fit, impute, reproduce
+from gpvae.cli.printing import say
+
+app = typer.Typer(
+    help="Fill gaps in multivariate time series, with an interval around each filled value.",
+    epilog="Start with: gpvae demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+for command in (impute.impute, fit.fit, evaluate.evaluate, datasets.datasets, reproduce.reproduce, demo.demo):
+    app.command()(command)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        say(f"gpvae {version('gpvae')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    app()

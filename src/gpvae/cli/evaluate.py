@@ -1,0 +1,69 @@
+"""`gpvae evaluate`."""
+
+from typing import Annotated
+
+import typer
+
+from gpvae.cli import options, tables
+from gpvae.cli.errors import one_line_errors
+from gpvae.cli.methods import COMPARED, METHODS, ImputerOptions, categorical_columns, parse_kinds, parse_methods
+from gpvae.cli.printing import print_scores
+
+
+def evaluate(
+    data: options.Data,
+    hold_out: Annotated[float, typer.Option(min=0, max=1, help="Share of the observed cells to hide.")] = 0.1,
+    gaps: Annotated[
+        options.Gaps,
+        typer.Option(
+            help="Which cells to hide: any (random); neighbouring steps together (temporal+) or apart (temporal-); "
+            "large values twice as often as small ones (not-at-random); runs of 5 to 20 steps (blocks); gaps like "
+            "those of the table (like-own)."
+        ),
+    ] = options.Gaps.random,
+    id: options.Id = None,
+    time: options.Time = None,
+    columns: options.Columns = None,
+    kind: options.Kind = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods to compare, separated by commas: " + ", ".join(METHODS))
+    ] = COMPARED,
+    conformal: options.Conformal = False,
+    interval: Annotated[
+        float, typer.Option(min=0.01, callback=options.check_probability, help="Level of the intervals to check.")
+    ] = 0.9,
+    samples: options.Samples = 100,
+    seed: options.Seed = 0,
+    epochs: options.Epochs = None,
+    preset: options.PresetOption = None,
+    device: options.DeviceOption = options.Device.auto,
+    report: options.Report = None,
+    force: options.Force = False,
+) -> None:
+    """Hide some observed cells, fill them, and compare the results with the true values.
+
+    `gpvae evaluate weather.csv --hold-out 0.1`
+
+    `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
+
+    `gpvae evaluate weather.csv --report report.html`
+
+    Errors are in standard deviations of each column.
+    """
+    with one_line_errors():
+        from gpvae import evaluation, missingness
+        from gpvae.imputers.imputation import require_samples
+
+        require_samples((1 - interval) / 2, samples)
+        tables.require_report_path(report, data, force=force)
+        names = parse_methods(methods)
+        kinds = parse_kinds(kind or [], names)
+        categories = categorical_columns(kinds)
+        _, panel = tables.read(data, id, time, columns, categories)
+        held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
+        settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed)
+        imputers = {name: settings.build(name) for name in names}
+        result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
+        categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
+        print_scores(result, interval, int(categorical_cells.sum()))
+        tables.write_report(result, report, force)

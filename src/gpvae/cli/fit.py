@@ -1,0 +1,63 @@
+"""`gpvae fit`, and training with a checkpoint."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpvae.cli import options, tables
+from gpvae.cli.errors import one_line_errors, stop
+from gpvae.cli.methods import DEFAULT, ImputerOptions, categorical_columns, parse_kinds
+from gpvae.cli.printing import say
+
+if TYPE_CHECKING:
+    from gpvae.data.panel import Panel
+    from gpvae.imputers.base import Imputer
+
+
+def fit(
+    data: options.Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the model.", show_default=False)],
+    id: options.Id = None,
+    time: options.Time = None,
+    columns: options.Columns = None,
+    kind: options.Kind = None,
+    method: options.Method = DEFAULT,
+    conformal: options.Conformal = False,
+    seed: options.Seed = 0,
+    epochs: options.Epochs = None,
+    preset: options.PresetOption = None,
+    device: options.DeviceOption = options.Device.auto,
+    logs: Annotated[Path | None, typer.Option(help="A folder for TensorBoard logs.")] = None,
+    force: options.Force = False,
+) -> None:
+    """Train on a table, to fill other tables with the same columns.
+
+    `gpvae fit icu.parquet --id patient --time hour -o model/`
+
+    After an interruption (Ctrl-C), the same command resumes.
+    """
+    with one_line_errors():
+        from gpvae.imputers.base import require_model_folder
+
+        require_model_folder(output, overwrite=force)
+        kinds = parse_kinds(kind or [], [method])
+        _, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
+        imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
+        fit_with_checkpoint(imputer, panel, output, logs)
+        imputer.save(output, overwrite=force)
+        checkpoint_path(output).unlink(missing_ok=True)
+        say(f"model: {output}")
+
+
+def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = None) -> None:
+    """Keep a checkpoint beside `output`; the caller removes it once the output is written."""
+    checkpoint = checkpoint_path(output)
+    try:
+        imputer.fit(panel, checkpoint=checkpoint, logs=logs)
+    except KeyboardInterrupt:
+        stop(f"Run the same command again to resume from {checkpoint}.")
+
+
+def checkpoint_path(output: Path) -> Path:
+    return output.with_name(output.name + ".checkpoint")

@@ -1,0 +1,137 @@
+"""The methods that commands offer, and how options become an imputer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from gpvae.data.panel import Panel
+    from gpvae.data.scaling import Kinds
+    from gpvae.imputers.base import Imputer
+
+
+class MethodInfo(NamedTuple):
+    kinds: bool = False
+    categories: bool = False
+
+
+METHODS: Mapping[str, MethodInfo] = {
+    "mean": MethodInfo(categories=True),
+    "forward": MethodInfo(categories=True),
+    "linear": MethodInfo(categories=True),
+    "gp": MethodInfo(),
+    "vae": MethodInfo(kinds=True),
+    "hi-vae": MethodInfo(kinds=True),
+    "gp-vae": MethodInfo(kinds=True),
+    "brits": MethodInfo(),
+    "grui-gan": MethodInfo(),
+}
+DEFAULT = "gp-vae"
+COMPARED = "mean,forward,linear,gp-vae"
+WITH_KINDS = [name for name, info in METHODS.items() if info.kinds]
+WITH_CATEGORIES_ONLY = [name for name, info in METHODS.items() if info.categories and not info.kinds]
+
+
+@dataclass(frozen=True)
+class ImputerOptions:
+    """Options that apply to every imputer a command builds."""
+
+    kinds: "Kinds"
+    conformal: bool
+    epochs: int | None
+    preset: str | None
+    device: str
+    seed: int
+
+    def build(self, method: str) -> "Imputer":
+        from gpvae import Conformal, DataError, paper
+        from gpvae.imputers.registry import method as new_imputer
+
+        if self.preset and method != DEFAULT:
+            raise DataError(f"--preset works only with {DEFAULT}, not with {method}")
+        settings: dict[str, Any] = {"device": self.device, "seed": self.seed, "verbose": True}
+        settings |= paper.PRESETS[self.preset] if self.preset else {}
+        settings |= {"epochs": self.epochs} if self.epochs else {}
+        settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
+        imputer = new_imputer(method, **settings)
+        return Conformal(imputer, seed=self.seed) if self.conformal else imputer
+
+
+def parse_methods(names: str) -> list[str]:
+    """Split NAME,NAME and check each name."""
+    from gpvae import DataError
+
+    methods = [name.strip() for name in names.split(",")]
+    for name in methods:
+        if name not in METHODS:
+            raise DataError(f"--methods: {unknown_method(name)}")
+    return methods
+
+
+def unknown_method(name: str) -> str:
+    return f"unknown method {name!r}; choose from {', '.join(METHODS)}"
+
+
+def parse_kinds(entries: Sequence[str], methods: Sequence[str]) -> "Kinds":
+    """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}, for methods that can use it."""
+    kinds = dict(_parse_kind(entry) for entry in ",".join(entries).split(",")) if entries else {}
+    _require_method_for(kinds, methods)
+    return kinds
+
+
+def _parse_kind(entry: str) -> tuple[str, str | list[str]]:
+    from gpvae import DataError
+
+    name, equals, kind = (part.strip() for part in entry.rpartition("="))
+    if not equals or not name or not kind:
+        raise DataError(f"--kind: {entry!r} is not NAME=kind, such as visits=count or grade=low<mid<high")
+    return name, [level.strip() for level in kind.split("<")] if "<" in kind else kind
+
+
+def _require_method_for(kinds: "Kinds", methods: Sequence[str]) -> None:
+    from gpvae import DataError
+
+    only_categories = len(kinds) == len(categorical_columns(kinds))
+    suitable = [*WITH_KINDS, *(WITH_CATEGORIES_ONLY if only_categories else [])]
+    if kinds and not {*methods} & {*suitable}:
+        needed = f"{', '.join(WITH_KINDS)} (for categories also {', '.join(WITH_CATEGORIES_ONLY)})"
+        raise DataError(f"--kind needs one of {needed}; {methods[0]} treats every column as real numbers")
+
+
+def categorical_columns(kinds: "Kinds") -> tuple[str, ...]:
+    from gpvae.data.scaling import class_columns
+
+    return class_columns(kinds)
+
+
+def interval_level(interval: float | None, imputer: "Imputer", samples: int) -> float:
+    """The level of the intervals to write, 0 for none."""
+    from gpvae import DataError
+    from gpvae.cli.printing import note
+    from gpvae.imputers.imputation import require_samples
+
+    if not gives_intervals(imputer):
+        advice = f"{imputer.name} gives single values without intervals; add --conformal to get intervals"
+        if interval:
+            raise DataError(advice)
+        if interval is None:
+            note(advice)
+        return 0.0
+    level = 0.9 if interval is None else interval
+    if level and imputer.gives_distributions:
+        require_samples((1 - level) / 2, samples)
+    return level
+
+
+def gives_intervals(imputer: "Imputer") -> bool:
+    from gpvae import Conformal
+
+    return imputer.gives_distributions or isinstance(imputer, Conformal)
+
+
+def require_calibration_cells(imputer: "Imputer", panel: "Panel", level: float) -> None:
+    """Before training: check that conformal intervals of this level can be calibrated on the panel."""
+    from gpvae import Conformal
+
+    if isinstance(imputer, Conformal):
+        imputer.require_level(panel, level)

@@ -1,0 +1,91 @@
+"""Arguments and options that commands share."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpvae.cli.methods import METHODS, unknown_method
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Gaps(StrEnum):
+    random = "random"
+    temporal_positive = "temporal+"
+    temporal_negative = "temporal-"
+    not_at_random = "not-at-random"
+    blocks = "blocks"
+    like_own = "like-own"
+
+
+class Preset(StrEnum):
+    healing_mnist = "healing-mnist"
+    sprites = "sprites"
+    physionet = "physionet"
+
+
+def check_probability(value: float | None) -> float | None:
+    if value is not None and not 0 <= value < 1:
+        raise typer.BadParameter(f"must be at least 0 and below 1 (0.9 is 90 %), got {value:g}")
+    return value
+
+
+def check_method(name: str) -> str:
+    if name not in METHODS:
+        raise typer.BadParameter(unknown_method(name))
+    return name
+
+
+Data = Annotated[Path, typer.Argument(help="A table: .csv, .tsv, .txt (also .gz) or .parquet.", show_default=False)]
+Id = Annotated[str | None, typer.Option("--id", help="Column that identifies the series.  [default: one series]")]
+Time = Annotated[
+    str | None,
+    typer.Option("--time", help="Column of times.  [default: the only date column, else row order]"),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--columns", help="Columns to fill, separated by commas.  [default: all numeric columns]"),
+]
+Kind = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        help="What a column holds: NAME=real, positive, count, binary, categorical or ordinal; for ordered text "
+        "NAME=low<mid<high. Separate several by commas, or repeat the option.  [default: real numbers]",
+    ),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method", callback=check_method, metavar=f"<{'|'.join(METHODS)}>", help="The method that fills the gaps."
+    ),
+]
+Conformal = Annotated[
+    bool,
+    typer.Option(
+        "--conformal", help="Calibrate intervals on a tenth of the observed cells; any method, real numbers only."
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        callback=check_probability,
+        help="Level of the interval around each filled value; 0 for none.  [default: 0.9 if the method has intervals]",
+    ),
+]
+Samples = Annotated[int, typer.Option(min=1, help="Number of draws from which intervals are computed.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers; the same seed gives the same result.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the data.  [default: depends on its size]")]
+PresetOption = Annotated[Preset | None, typer.Option("--preset", help="The paper's settings for one of its data sets.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto uses a CUDA GPU if present.")]
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", help="Write an HTML report: the gaps, the filled values, how reliable they are."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

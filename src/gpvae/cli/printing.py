@@ -1,0 +1,95 @@
+"""What commands print."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from gpvae.datasets import Available
+    from gpvae.evaluation import Evaluation, Score
+    from gpvae.paper.reproduction import Table as PaperTable
+
+console = Console(highlight=False)
+error_console = Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print text as it is, without markup or wrapping."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    error_console.print(text, markup=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    complain(f"Note: {text}")
+
+
+def print_scores(result: "Evaluation", level: float, categories: int = 0) -> None:
+    """A row for each method; `categories` of the hidden cells are categories."""
+    cells = int(result.cells.sum())
+    of_these = f", {categories:,} of them categories" if categories else ""
+    caption = "\n".join(_captions(result.scores, level, cells, categories))
+    table = Table(title=f"{cells:,} hidden cells{of_these}", title_justify="left", caption=caption)
+    columns = _score_columns(result.scores, level)
+    table.add_column("")
+    for heading in columns:
+        table.add_column(heading, justify="right")
+    for score in result.scores:
+        table.add_row(score.method, *(_format(getattr(score, name), spec) for name, spec in columns.values()))
+    console.print(table)
+
+
+def _score_columns(scores: "list[Score]", level: float) -> dict[str, tuple[str, str]]:
+    """Heading → field of a score, format."""
+    columns = {name.upper(): (name, ".3f") for name in ("mae", "mse", "crps", "nll")}
+    columns[f"in the {level:.0%} interval"] = ("coverage", ".1%")
+    if any(score.accuracy is not None for score in scores):
+        columns["categories right"] = ("accuracy", ".1%")
+    return columns | {"seconds": ("seconds", ".1f")}
+
+
+def _captions(scores: "list[Score]", level: float, cells: int, categories: int) -> list[str]:
+    captions = ["errors of numbers in standard deviations of each column; lower is better"]
+    if any(score.coverage is not None for score in scores):
+        margin = _sampling_error(level, cells - categories)
+        captions.append(f"sampling error of the share in the interval: at least ± {margin:.1%}")
+    accuracies = [score.accuracy for score in scores if score.accuracy is not None]
+    if accuracies:
+        margin = max(_sampling_error(share, categories) for share in accuracies)
+        captions.append(f"sampling error of the share of categories right: at least ± {margin:.1%}")
+    return captions
+
+
+def _sampling_error(share: float, cells: int) -> float:
+    """Half the width of a 95 % interval for a share of independent cells; neighbouring cells are not independent."""
+    return 1.96 * math.sqrt(share * (1 - share) / cells)
+
+
+def print_paper_table(name: str, content: "PaperTable", file: Path) -> None:
+    table = Table(title=name, title_justify="left")
+    for i, heading in enumerate(content.heading):
+        table.add_column(heading, justify="left" if i < 2 else "right")
+    for line in content.lines:
+        table.add_row(*line)
+    console.print(table)
+    for text in [*content.notes, str(file)]:
+        say(text)
+
+
+def print_datasets(datasets: "list[Available]") -> None:
+    table = Table(caption="gpvae datasets NAME fetches one")
+    for heading in ("", "description", "files", "licence"):
+        table.add_column(heading)
+    for dataset in datasets:
+        place = "here" if dataset.present else "to be downloaded"
+        table.add_row(dataset.name, dataset.description, place, dataset.licence)
+    console.print(table)
+
+
+def _format(number: Any, spec: str) -> str:
+    return "–" if number is None else format(number, spec)

@@ -1,0 +1,58 @@
+"""Commands that are interrupted, or run out of disk space."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import Run
+
+
+@pytest.mark.parametrize("command", ["fit", "impute"])
+def test_full_disk_keeps_the_checkpoint(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """No room for the result: nothing half written, and the checkpoint of the fit is still there."""
+    words = [command, "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu"]
+    replace = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if Path(target).name == "out.csv":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpvae.data.files.os.replace", full)
+        result = run(*words)
+    assert result.exit_code == 1
+    assert "No space left on device; nothing was changed" in result.output
+    assert sorted(path.name for path in Path().iterdir()) == ["out.csv.checkpoint", "sensors.csv"]
+    assert run(*words).exit_code == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["out.csv", "sensors.csv"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_leaves_a_checkpoint_to_resume_from(sensors: Path) -> None:
+    folder = sensors.parent
+    words = [sys.executable, "-m", "gpvae", "fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "60"]
+    words += ["--device", "cpu"]
+    process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True)
+    checkpoint = folder / "model.checkpoint"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Run the same command again to resume from" in " ".join(complaints.split())
+    assert checkpoint.exists()
+    assert not (folder / "model").exists()
+    resumed = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert resumed.returncode == 0, resumed.stderr
+    assert not checkpoint.exists()
+    words[words.index("model")] = "unbroken"
+    assert subprocess.run(words, cwd=folder, capture_output=True, timeout=120).returncode == 0
+    weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("model", "unbroken")]
+    assert weights[0] == weights[1]
