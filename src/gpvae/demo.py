@@ -1,4 +1,4 @@
-"""The main job on real data that needs no download: four years of Seattle's weather, with gaps made in it."""
+"""Four years of Seattle's weather with artificial gaps, filled by several methods. Needs no download."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from gpvae.evaluation import Evaluation, evaluate
 from gpvae.imputers.registry import COMPARED, method
 from gpvae.report.plots import plot_series
 
-SCATTERED = 0.1  # share of cells lost one by one
-FAILURES, FAILURE_DAYS = 4, 10  # and how often, and for how long, each instrument stands still
+SINGLE_GAPS = 0.1  # share of cells removed one by one
+OUTAGES, OUTAGE_DAYS = 4, 10  # of each instrument
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Demo:
 
 
 def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str = "auto", force: bool = False) -> Demo:
-    """Make gaps in the table, fill them, and write both tables, a picture and a report into `folder`."""
+    """Make gaps in the table, fill them, and write both tables, a plot and a report into `folder`."""
     whole = read_table(weather_file())
     folder.mkdir(parents=True, exist_ok=True)
     names = ("weather.csv", "filled.csv", "filled.png", "report.html")
@@ -34,13 +34,13 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
     for path in (table, filled, picture, report):
         require_writable(path, force=force)
     panel = whole.panel()
-    cells = _gaps(panel, seed)
+    cells = _random_gaps(panel, seed)
     methods = {name: method(name, epochs=epochs, seed=seed, device=device, verbose=True) for name in COMPARED}
     evaluation = evaluate(panel, cells, methods, seed=seed)
     imputation = evaluation.imputations["gp-vae"]
     _write_with_gaps(whole, panel, cells, table, force=force)
     read_table(table).write(filled, imputation.to_frame(interval=0.9), force=force)
-    figure = plot_series(imputation, rows=_busiest(cells, 120), truth=panel.values)
+    figure = plot_series(imputation, rows=_rows_with_most_gaps(cells, 120), truth=panel.values)
     with whole_or_not_at_all(picture, force=force) as partial:
         figure.savefig(partial, format="png", dpi=120)
     evaluation.report(report, overwrite=force)
@@ -51,16 +51,16 @@ def weather_file() -> Path:
     try:
         from vega_datasets import local_data
     except ImportError:
-        raise DataError("the demo's data is in the package vega_datasets: pip install 'gpvae[demo]'") from None
+        raise DataError("the demo needs the package vega_datasets: pip install 'gpvae[demo]'") from None
     return Path(local_data.seattle_weather.filepath)
 
 
-def _gaps(panel: Panel, seed: int) -> Bools:
-    cells = missingness.random(panel, SCATTERED, seed)
+def _random_gaps(panel: Panel, seed: int) -> Bools:
+    cells = missingness.random(panel, SINGLE_GAPS, seed)
     generator = np.random.default_rng([seed, 1])
     for column in range(len(panel.columns)):
-        for start in generator.integers(0, len(panel.values) - FAILURE_DAYS, size=FAILURES):
-            cells[start : start + FAILURE_DAYS, column] = True
+        for start in generator.integers(0, len(panel.values) - OUTAGE_DAYS, size=OUTAGES):
+            cells[start : start + OUTAGE_DAYS, column] = True
     return cells
 
 
@@ -76,8 +76,8 @@ def _write_with_gaps(whole: TableFile, panel: Panel, cells: Bools, path: Path, *
         replace(whole.text, columns=columns).write(partial, whole.table, whole.table, compress=False)
 
 
-def _busiest(cells: Bools, length: int) -> slice:
-    """The stretch of so many rows with the most gaps."""
-    lost = np.concatenate([[0], np.cumsum(cells.sum(axis=1))])
-    start = int(np.argmax(lost[length:] - lost[:-length]))
+def _rows_with_most_gaps(cells: Bools, length: int) -> slice:
+    """The `length` consecutive rows with the most gaps."""
+    total = np.concatenate([[0], np.cumsum(cells.sum(axis=1))])
+    start = int(np.argmax(total[length:] - total[:-length]))
     return slice(start, start + length)

@@ -237,13 +237,13 @@ def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> 
     assert np.array_equal(loaded.impute(waves, samples=3).samples, expected.samples)
     assert loaded.get_params() == tiny.get_params()
     assert loaded.history_ == tiny.history_
-    kept = tiny.kept_aside(expected.panel)
+    kept = tiny.held_out(expected.panel)
     assert kept is not None
     assert kept.any()
-    assert np.array_equal(loaded.kept_aside(expected.panel), kept)  # type: ignore[arg-type]
-    assert loaded.kept_aside(Panel.of(waves + 1)) is None
+    assert np.array_equal(loaded.held_out(expected.panel), kept)  # type: ignore[arg-type]
+    assert loaded.held_out(Panel.of(waves + 1)) is None
     other_nans = np.where(np.isnan(waves), -np.float64(np.nan), waves)
-    assert np.array_equal(loaded.kept_aside(Panel.of(other_nans)), kept)  # type: ignore[arg-type]
+    assert np.array_equal(loaded.held_out(Panel.of(other_nans)), kept)  # type: ignore[arg-type]
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["gpvae.json", "weights.safetensors"]
     with pytest.raises(DataError, match="exists already"):
         tiny.save(tmp_path / "model")

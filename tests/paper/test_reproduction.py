@@ -793,8 +793,8 @@ def test_a_checkout_that_git_cannot_read_does_not_stop_the_runs(
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli.console, "_width", 200)
-    monkeypatch.setattr(cli.complaints, "_width", 200)
+    monkeypatch.setattr("gpvae.cli.printing.console._width", 200)
+    monkeypatch.setattr("gpvae.cli.printing.error_console._width", 200)
     return lambda *words: CliRunner().invoke(cli.app, ["reproduce", *words])
 
 
@@ -831,4 +831,4 @@ def test_ctrl_c_says_how_to_go_on(command: Callable[..., Any], monkeypatch: pyte
     monkeypatch.setattr(reproduction, "load", lambda *_, **__: None)
     result = command("T3")
     assert result.exit_code == 130
-    assert "reproduction holds what is finished: the same command goes on from there" in result.output
+    assert "the same command again to continue; finished runs are in reproduction" in result.output

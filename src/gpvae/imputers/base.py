@@ -28,7 +28,7 @@ from gpvae.training.loop import Parts, TrainingError
 
 FORMAT = 7
 READABLE = (6, FORMAT)  # 6 knew no cells kept aside
-KEPT_ASIDE = "kept_aside"  # among the tensors
+HELD_OUT = "held_out"  # among the tensors
 
 
 class Filled(NamedTuple):
@@ -41,14 +41,14 @@ class Filled(NamedTuple):
     evenly: bool = True  # how the draws of a cell are spread: see `Draws`
 
 
-class KeptAside(NamedTuple):
+class HeldOutCells(NamedTuple):
     """Cells whose values were kept from what was learned, and the data that they are of."""
 
     bits: NDArray[np.uint8]  # (row, byte): of each model's column one, each row from a new byte on
     data: str
 
     @classmethod
-    def of(cls, panel: Panel, cells: Bools) -> "KeptAside":
+    def of(cls, panel: Panel, cells: Bools) -> "HeldOutCells":
         return cls(np.packbits(cells, axis=1), fingerprint(panel))
 
     def cells(self, columns: int) -> Bools:
@@ -69,7 +69,7 @@ class Imputer(BaseEstimator, ABC):
     schema_: Schema
     history_: list[Parts]
     seconds_: float | None = None
-    kept_aside_: KeptAside | None = None
+    held_out_: HeldOutCells | None = None
 
     @abstractmethod
     def fit(
@@ -107,17 +107,17 @@ class Imputer(BaseEstimator, ABC):
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         filled = self._fill(panel, missing, samples, seed)
-        return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, maker=self)
+        return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
 
-    def kept_aside(self, panel: Panel) -> Bools | None:
+    def held_out(self, panel: Panel) -> Bools | None:
         """Cells whose values were kept from what was learned, if it was learned from this panel. (row, feature)"""
-        if self.kept_aside_ is None or not {*self.schema_.columns} <= {*panel.columns}:
+        if self.held_out_ is None or not {*self.schema_.columns} <= {*panel.columns}:
             return None
         own = panel.relabelled(self.schema_.labels).select(self.schema_.columns)
-        if fingerprint(own) != self.kept_aside_.data:
+        if fingerprint(own) != self.held_out_.data:
             return None
         cells = np.zeros(panel.values.shape, dtype=bool)
-        cells[:, self.schema_.places(panel)] = self.kept_aside_.cells(len(self.schema_.columns))
+        cells[:, self.schema_.places(panel)] = self.held_out_.cells(len(self.schema_.columns))
         return cells
 
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
@@ -152,7 +152,7 @@ class Imputer(BaseEstimator, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
-        kept = {} if self.kept_aside_ is None else {KEPT_ASIDE: torch.from_numpy(self.kept_aside_.bits)}
+        kept = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
         learned = {**self._tensors(), **kept}
         tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
@@ -161,7 +161,7 @@ class Imputer(BaseEstimator, ABC):
             **self.to_plain(),
             **self.schema_.to_plain(),
             "history": self.history_,
-            "kept_aside_of": self.kept_aside_ and self.kept_aside_.data,
+            "held_out_of": self.held_out_ and self.held_out_.data,
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         require_model_folder(Path(folder), overwrite=overwrite)
@@ -234,8 +234,8 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
         imputer = from_plain(description, device)
         imputer.schema_, imputer.history_ = Schema.from_plain(description), list(description["history"])
         learned = load_tensors(tensors)
-        if KEPT_ASIDE in learned:
-            imputer.kept_aside_ = KeptAside(learned.pop(KEPT_ASIDE).numpy(), description["kept_aside_of"])
+        if HELD_OUT in learned:
+            imputer.held_out_ = HeldOutCells(learned.pop(HELD_OUT).numpy(), description["held_out_of"])
         imputer._restore(learned)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, TrainingError):

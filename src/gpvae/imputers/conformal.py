@@ -15,7 +15,7 @@ from gpvae import missingness
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, Imputer, KeptAside, from_plain
+from gpvae.imputers.base import Filled, HeldOutCells, Imputer, from_plain
 from gpvae.imputers.imputation import Margins, require_errors
 
 
@@ -61,7 +61,7 @@ class Conformal(Imputer):
         errors = np.abs(panel.values[known] - filled.mean) / _units(filled, column, scaling)
         self.errors_ = tuple(np.sort(errors[column == j]) for j in range(len(scaling.kinds)))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
-        self.seconds_, self.kept_aside_ = method.seconds_, KeptAside.of(panel, known)
+        self.seconds_, self.held_out_ = method.seconds_, HeldOutCells.of(panel, known)
         return self
 
     def require_level(self, panel: Panel, level: float) -> None:

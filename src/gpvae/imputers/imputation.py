@@ -166,7 +166,7 @@ class Imputation:
     margins: Margins | None = None
     method: str = "this method"
     seconds: float | None = None  # that filling took
-    maker: Any = field(default=None, repr=False, compare=False)  # the imputer, if it is at hand
+    imputer: Any = field(default=None, repr=False, compare=False)  # the imputer, if it is at hand
 
     def __repr__(self) -> str:
         samples = f", {self.draws.count} samples" if self.draws else ""

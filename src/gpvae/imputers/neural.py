@@ -19,7 +19,7 @@ from gpvae import missingness
 from gpvae.data.batches import Batch, Batches, Cut, Part, Piece, Rows, grouped, whole_pieces, windows
 from gpvae.data.panel import Bools, Panel
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, Imputer, KeptAside
+from gpvae.imputers.base import Filled, HeldOutCells, Imputer
 from gpvae.models.model import Loss
 from gpvae.training.loop import (
     Checkpoint,
@@ -164,7 +164,7 @@ class Trained(Imputer):
             if held_out.any():
                 self._afterwards(network, exam)
         self.model_, self.schema_, self.history_ = network.eval(), schema, run.history
-        self.kept_aside_ = KeptAside.of(panel, held_out) if held_out.any() else None
+        self.held_out_ = HeldOutCells.of(panel, held_out) if held_out.any() else None
         self.seconds_ = time.perf_counter() - started
         return self
 

@@ -1,4 +1,4 @@
-"""Showing results: a page to look at, and plots for papers."""
+"""Reports as HTML pages, and plots."""
 
 from gpvae.report.plots import plot_calibration, plot_missingness, plot_reconstructions, plot_series
 

@@ -27,7 +27,7 @@ SMALL = 7.5  # points
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of one series of images, as each of several rows has them: the truth, the input, methods."""
+    """Frames of one series of images in several rows: the truth, the input, and what methods filled in."""
 
     title: str
     image_shape: tuple[int, int, int]  # (channel, height, width), one channel or three
@@ -35,17 +35,17 @@ class Frames:
 
     def __post_init__(self) -> None:
         if self.image_shape[0] not in (1, 3):
-            raise DataError(f"{self.title}: images have one channel or three, not {self.image_shape[0]}")
+            raise DataError(f"{self.title}: images must have 1 or 3 channels, got {self.image_shape[0]}")
         if not any(map(len, self.rows.values())):
-            raise DataError(f"{self.title}: there are no frames to draw")
+            raise DataError(f"{self.title}: no frames to draw")
         shape = (len(next(iter(self.rows.values()))), math.prod(self.image_shape))
         for name, row in self.rows.items():
             if row.shape != shape:
-                raise DataError(f"{self.title}: the row {name!r} has shape {row.shape}, not {shape}")
+                raise DataError(f"{self.title}: row {name!r} must have shape {shape}, got {row.shape}")
 
     @cached_property
     def image(self) -> NDArray[Any]:
-        """All rows, one below the other, as one picture with white lines between the frames. (height, width, colour)"""
+        """All rows below each other as one image, with white lines between frames. (height, width, colour)"""
         channels, height, width = self.image_shape
         lines = [_visible(row.reshape(-1, channels, height, width)) for row in self.rows.values()]
         framed = np.pad(lines, ((0, 0), (0, 0), (0, self.gap), (0, self.gap), (0, 0)), constant_values=1.0)
@@ -59,21 +59,21 @@ class Frames:
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height of the picture, in widths of a frame."""
+        """Width and height of the image, in units of a frame's width."""
         height, width, _ = self.image.shape
         return width / self.image_shape[2], height / self.image_shape[2]
 
 
 def reconstructions(sets: Sequence[Frames]) -> "Figure":
-    """The paper's figure 2: for each data set a block with a line for each of its rows, frame by frame.
+    """The paper's figure 2: a block for each data set, with its rows of frames below each other.
 
-    Missing pixels are blue; of a colour image, where channels are missing one by one, the more the bluer.
+    Missing pixels are blue; in colour images, the more channels of a pixel are missing, the bluer it is.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     if not sets:
-        raise DataError("there is no data set to draw")
+        raise DataError("no data set to draw")
     named = [i == 0 or [*each.rows] != [*sets[0].rows] for i, each in enumerate(sets)]
     margins = [0.15 + max(map(_inches, each.rows)) * names for each, names in zip(sets, named, strict=True)]
     frame = (PAGE - 0.05 - sum(margins)) / sum(each.size[0] for each in sets)  # inches
@@ -87,7 +87,7 @@ def reconstructions(sets: Sequence[Frames]) -> "Figure":
         left += margin + width
     if any(np.isnan(row).any() for each in sets for row in each.rows.values()):
         colours = any(each.image_shape[0] == 3 for each in sets)
-        label = "missing (tinted: one or two of a pixel's three colours)" if colours else "missing"
+        label = "missing (tinted: one or two of three channels)" if colours else "missing"
         handles = [Patch(facecolor=MISSING, label=label)]
         figure.legend(handles=handles, loc="lower right", frameon=False, fontsize=SMALL, borderaxespad=0.1)
     return figure
@@ -111,9 +111,9 @@ def _draw_block(axis: "Axes", frames: Frames, *, named: bool) -> None:
 
 
 def _visible(images: NDArray[Any]) -> Floats:
-    """Colours of (time, channel, height, width), clipped to 0..1. (time, height, width, colour)
+    """Colours of images (time, channel, height, width), clipped to 0..1. (time, height, width, colour)
 
-    A missing channel is drawn as the mean of the pixel's others, and its share of the pixel's colour is blue.
+    A missing channel is drawn as the mean of the others, mixed with its share of blue.
     """
     from matplotlib.colors import to_rgb
 
@@ -140,15 +140,15 @@ def patient(
     level: float = 0.9,
     unit: str = "hours",
 ) -> "Figure":
-    """The paper's figure 3: one patient, a panel for each variable, with points, single values and the GP-VAE's band.
+    """The paper's figure 3: one patient, a panel for each variable, with points, baselines and the GP-VAE's band.
 
-    Arrays are (time, variable); `observed` is NaN where the methods saw nothing, which is what the titles count, and
-    `held_out` is NaN but for the values kept from them. The line named "forward" goes in steps.
+    Arrays are (time, variable). `observed` has the input of the methods and `held_out` the values hidden from them,
+    NaN elsewhere; titles give the missing share of the input. The line named "forward" is drawn as steps.
     """
     from matplotlib.figure import Figure
 
     given = {"observed": observed, "held_out": held_out, "mean": mean, "lower": lower, "upper": upper}
-    named = {f"the line {name!r}": values for name, values in lines.items()}
+    named = {f"line {name!r}": values for name, values in lines.items()}
     _require_shapes({**given, **named}, (len(times), len(variables)))
     across = min(3, math.ceil(math.sqrt(len(variables))))
     down = math.ceil(len(variables) / across)
@@ -166,7 +166,7 @@ def patient(
         axis.set_title(f"{name}, {100 * np.isnan(observed[:, j]).mean():.0f} % missing", fontsize=SMALL + 0.5)
         axis.tick_params(labelsize=SMALL - 1)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.xaxis.set_tick_params(labelbottom=j + across >= len(variables))  # where no panel is below
+        axis.xaxis.set_tick_params(labelbottom=j + across >= len(variables))  # if no panel is below
     for axis in axes[len(variables) :]:
         axis.remove()
     figure.supxlabel(unit, fontsize=SMALL)
@@ -179,11 +179,11 @@ def patient(
 def _require_shapes(given: Mapping[str, Floats], shape: tuple[int, int]) -> None:
     for name, array in given.items():
         if array.shape != shape:
-            raise DataError(f"{name} has shape {array.shape}, not {shape} as times and variables have it")
+            raise DataError(f"{name} must have shape {shape} (time, variable), got {array.shape}")
     if not math.prod(shape):
-        raise DataError("there are no times, or no variables, to draw")
+        raise DataError("no times or no variables to draw")
     if (~np.isnan(given["observed"]) & ~np.isnan(given["held_out"])).any():
-        raise DataError("a value is observed or held out, not both")
+        raise DataError("a value cannot be both observed and held out")
 
 
 def _draw_lines(axis: "Axes", times: Floats, lines: Mapping[str, Floats]) -> None:

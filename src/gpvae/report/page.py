@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no network, no server, no other file."""
+"""The report as one self-contained HTML file: no network, no server, no other file."""
 
 import gzip
 import json
@@ -15,9 +15,9 @@ import numpy as np
 from gpvae.data.files import whole_or_not_at_all
 from gpvae.evaluation import Evaluation
 from gpvae.imputers.imputation import Imputation
+from gpvae.report.evidence import Evidence, held_out_evidence
+from gpvae.report.formatting import decimal, percent
 from gpvae.report.summary import summarise
-from gpvae.report.trust import Evidence, own_evidence
-from gpvae.report.words import digits, percent
 
 WEB = Path(__file__).parent / "web"
 PLOTLY = WEB / "vendor" / "plotly-cartesian.min.js"
@@ -31,13 +31,13 @@ SCRIPTS = (
     "latent",
     "images",
     "start",
-)  # each uses those before
+)  # in this order: each uses names of those before
 INLINE_HEIGHT = 760  # pixels, in a notebook
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What is to be shown; `html` shows it. In a notebook it shows itself."""
+    """The content of a report; `html` is its page, which a notebook displays."""
 
     summary: dict[str, Any]
 
@@ -50,38 +50,38 @@ class Report:
         return _render(self.summary)
 
     def written(self, path: str | Path | None, *, overwrite: bool = False) -> Self:
-        """The same, with its page in a file, if one is named; whole or not at all."""
+        """Write the page to `path`, if given, whole or not at all; return the report."""
         if path is not None:
             with whole_or_not_at_all(Path(path), force=overwrite) as partial:
                 partial.write_bytes(self.html.encode("utf-8", "xmlcharrefreplace"))
         return self
 
     def _repr_html_(self) -> str:
-        look = f'width="100%" height="{INLINE_HEIGHT}" style="border:1px solid #8888" sandbox="allow-scripts"'
-        return f'<iframe title="gpvae report" {look} srcdoc="{escape(self.html)}"></iframe>'
+        attributes = f'width="100%" height="{INLINE_HEIGHT}" style="border:1px solid #8888" sandbox="allow-scripts"'
+        return f'<iframe title="gpvae report" {attributes} srcdoc="{escape(self.html)}"></iframe>'
 
 
 def of_imputation(imputation: Imputation) -> Report:
-    return Report(summarise(imputation, evidence=own_evidence(imputation)))
+    return Report(summarise(imputation, evidence=held_out_evidence(imputation)))
 
 
 def of_part(imputation: Imputation, cells: int) -> Report:
-    """Of the first series, about so many cells of them: quick to make, small enough for a notebook."""
+    """A preview of the first series, about `cells` cells: quick to make and small enough for a notebook."""
     ends = np.cumsum(imputation.panel.lengths) * len(imputation.panel.columns)
     count = max(1, int(np.searchsorted(ends, cells, side="right")))
     part = imputation if count >= len(imputation.panel) else imputation.part(0, count)
-    others = "" if part is imputation else f" These are the first {count:,} of {len(imputation.panel):,} series."
-    told = f"Here only what was filled in is shown; .report() fills known cells too, and judges by them.{others}"
-    return Report(summarise(part, evidence=told))
+    others = "" if part is imputation else f" It has the first {count:,} of {len(imputation.panel):,} series."
+    reason = f"This preview shows filled values only; .report() also checks them against held-out cells.{others}"
+    return Report(summarise(part, evidence=reason))
 
 
 def of_evaluation(evaluation: Evaluation) -> Report:
-    """The last method that gives intervals, or the last, beside the others."""
-    found = evaluation.imputations
-    name = ([each for each in found if found[each].has_intervals] or [*found])[-1]
-    imputation = replace(found[name], method=name)
+    """Show the last method that gives intervals, or else the last one, beside the others."""
+    imputations = evaluation.imputations
+    name = ([key for key, each in imputations.items() if each.has_intervals] or [*imputations])[-1]
+    imputation = replace(imputations[name], method=name)
     truth = evaluation.panel.relabelled(imputation.panel.labels).values
-    others = {each: other for each, other in found.items() if each != name}
+    others = {key: each for key, each in imputations.items() if key != name}
     scores = [asdict(score) for score in evaluation.scores]
     evidence = Evidence(imputation, truth, evaluation.cells, others)
     held_out = ~imputation.panel.observed & ~np.isnan(truth)
@@ -96,7 +96,7 @@ def _render(summary: dict[str, Any]) -> str:
     series["packs"] = [{"first": pack["first"], "last": pack["last"]} for pack in series["packs"]]
     in_page = summary | {"series": series, "latent": latent and {k: v for k, v in latent.items() if k != "packs"}}
     environment = Environment(loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"percent": percent, "digits": digits}
+    environment.filters |= {"percent": percent, "decimal": decimal}
     return environment.get_template("page.html").render(
         **summary,
         json=_for_script(in_page),
@@ -110,7 +110,7 @@ def _render(summary: dict[str, Any]) -> str:
 
 
 def _for_script(plain: dict[str, Any]) -> str:
-    """JSON that no name in it can end the script with."""
+    """JSON in which no name can end the script element."""
     text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

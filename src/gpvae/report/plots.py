@@ -9,9 +9,10 @@ from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES
 from gpvae.evaluation import Evaluation
 from gpvae.imputers.imputation import Imputation
+from gpvae.report.capabilities import image_shape_of
+from gpvae.report.evidence import Evidence, held_out_evidence
 from gpvae.report.missing import pattern
-from gpvae.report.summary import image_shape_of
-from gpvae.report.trust import Evidence, judge, own_evidence
+from gpvae.report.trust import assess
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,19 +31,19 @@ def plot_series(
     truth: Floats | None = None,
     level: float = 0.9,
 ) -> "Figure":
-    """One series, a panel for each column: observed points, the filled values, their interval if they have any.
+    """Plot one series, a panel for each column: observed points, filled values and their intervals, if any.
 
-    `series` is an id, by default the first; `rows` cuts a stretch out of it; `truth` (row, feature) is shown where
-    values were missing.
+    `series` is an id, by default the first; `rows` selects a part of it; `truth` (row, feature) is shown where values
+    were missing.
     """
     from matplotlib import pyplot as plt
 
     panel = imputation.panel
     names = list(columns or panel.columns)
     place = _rows(panel, series)
-    times = _moments(panel, panel.times[place][rows])
+    times = _dates(panel, panel.times[place][rows])
     if not len(times):
-        raise DataError(f"there is nothing in {rows}: the series has {place.stop - place.start:,} steps")
+        raise DataError(f"no steps in {rows}: the series has {place.stop - place.start:,} steps")
     filled, classes = imputation.mean_rows, imputation.of_kind(*CLASSES)
     lower, upper = imputation.interval_rows(level) if imputation.has_intervals else (filled, filled)
     figure, axes = plt.subplots(
@@ -57,23 +58,23 @@ def plot_series(
         if name in panel.labels:
             axis.set_yticks(range(len(panel.labels[name])), panel.labels[name])
     _name_time(axes[-1, 0], panel)
-    with_intervals = f"filled gaps with {level:.0%} intervals" if imputation.has_intervals else "filled gaps"
-    axes[0, 0].set_title(with_intervals, loc="left")
-    drawn = (zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[:, 0])
-    named = {label: handle for each in drawn for handle, label in each}
-    figure.legend(named.values(), named.keys(), loc="outside upper right", ncols=4, frameon=False)
+    title = f"filled gaps with {level:.0%} intervals" if imputation.has_intervals else "filled gaps"
+    axes[0, 0].set_title(title, loc="left")
+    entries = (zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[:, 0])
+    handles = {label: handle for panel_entries in entries for handle, label in panel_entries}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=4, frameon=False)
     return figure
 
 
 def plot_calibration(result: Imputation | Evaluation) -> "Figure":
-    """The share of known values that intervals hold, against the share they promise; for each method that has any.
+    """Plot the share of known values inside the intervals against their level, for each method with intervals.
 
-    Of an imputation by the imputer that was fitted to its data, those cells are judged that it had held out.
+    For an imputation, the known values are the cells that its imputer held out when it was fitted to the same data.
     """
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(4.2, 4.2), layout="constrained")
-    axis.plot([0, 1], [0, 1], "--", color=TRUTH, linewidth=1.2, label="as promised")
+    axis.plot([0, 1], [0, 1], "--", color=TRUTH, linewidth=1.2, label="ideal")
     curves = _calibrations(result)
     shades = np.linspace(0.0, 0.6, len(curves))
     for (name, points), marker, shade in zip(curves.items(), MARKERS, shades, strict=False):
@@ -81,7 +82,7 @@ def plot_calibration(result: Imputation | Evaluation) -> "Figure":
         ends = np.stack([share - low, high - share])
         colour = tuple((1 - shade) * np.array(_rgb(FILLED)) + shade)
         axis.errorbar(level, share, yerr=ends, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
-    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="promised", ylabel="held")
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level", ylabel="share inside")
     axis.legend(frameon=False, loc="upper left")
     axis.spines[["top", "right"]].set_visible(False)
     return figure
@@ -91,34 +92,34 @@ POINT = ("level", "share", "low", "high")
 
 
 def _calibrations(result: Imputation | Evaluation) -> dict[str, list[dict[str, float]]]:
-    found: dict[str, Evidence | str]
+    evidence: dict[str, Evidence | str]
     if isinstance(result, Evaluation):
-        found = {
+        evidence = {
             name: Evidence(each, result.panel.relabelled(each.panel.labels).values, result.cells)
             for name, each in result.imputations.items()
             if each.has_intervals
         }
     else:
-        found = {result.method: own_evidence(result)}
-    judged = {name: judge(evidence, name) for name, evidence in found.items()}
-    curves = {name: each["calibration"]["points"] for name, each in judged.items() if each["calibration"]}
+        evidence = {result.method: held_out_evidence(result)}
+    results = {name: assess(each, name) for name, each in evidence.items()}
+    curves = {name: each["calibration"]["points"] for name, each in results.items() if each["calibration"]}
     if not curves:
-        reasons = [each["none"] for each in judged.values()] or ["no method gives intervals"]
-        raise DataError(f"there is no calibration to draw: {reasons[0]}")
+        reasons = [each["unknown"] for each in results.values()] or ["no method gives intervals"]
+        raise DataError(f"cannot plot calibration: {reasons[0]}")
     return curves
 
 
 def plot_missingness(data: Panel | Imputation) -> "Figure":
-    """The share that is missing of each column over time, all series together."""
+    """Plot the missing share of each column over time, over all series."""
     from matplotlib import pyplot as plt
 
     panel = data.panel if isinstance(data, Imputation) else data
-    found = pattern(panel)
-    names, times = found["columns"], found["over_time"]["times"]
-    shares = np.array(found["over_time"]["shares"], dtype=float)
+    missing = pattern(panel)
+    names, times = missing["columns"], missing["over_time"]["times"]
+    shares = np.array(missing["over_time"]["shares"], dtype=float)
     figure, axis = plt.subplots(figsize=(10, 1.0 + 0.28 * len(names)), layout="constrained")
     half = (times[-1] - times[0]) / max(1, len(times) - 1) / 2 or 0.5
-    ends = _moments(panel, np.array([times[0] - half, times[-1] + half]))
+    ends = _dates(panel, np.array([times[0] - half, times[-1] + half]))
     if panel.origin is not None:
         axis.xaxis_date()
     extent = (*(axis.convert_xunits(end) for end in ends), len(names) - 0.5, -0.5)
@@ -127,7 +128,7 @@ def plot_missingness(data: Panel | Imputation) -> "Figure":
     axis.tick_params(axis="y", length=0)
     axis.spines[:].set_visible(False)
     _name_time(axis, panel)
-    figure.colorbar(image, ax=axis, label="share missing", ticks=[0, 0.5, 1], pad=0.01)
+    figure.colorbar(image, ax=axis, label="missing share", ticks=[0, 0.5, 1], pad=0.01)
     return figure
 
 
@@ -139,28 +140,28 @@ def plot_reconstructions(
     frames: int = 10,
     image_shape: tuple[int, int, int] | None = None,
 ) -> "Figure":
-    """Frames of a series of images: the truth, if given (row, feature), the input, what was filled in, how unsure.
+    """Plot frames of a series of images: truth (row, feature) if given, input, filled values and uncertainty.
 
-    Pixels lie between 0 and 1. `image_shape` is (channel, height, width), which a model of images knows.
+    Pixels are between 0 and 1. `image_shape` is (channel, height, width), by default that of the imputer's model.
     """
     from gpvae.report.figures import Frames, reconstructions
 
     panel = imputation.panel
     shape = image_shape or image_shape_of(imputation)
     if shape is None:
-        raise DataError("image_shape is needed: (channel, height, width), as many as there are columns")
+        raise DataError("image_shape (channel, height, width) is needed, with one value for each column")
     rows = np.arange(len(panel.values))[_rows(panel, series)][:frames]
     shown = {} if truth is None else {"truth": truth[rows]}
     shown |= {"input": panel.values[rows], "filled": imputation.mean_rows[rows]}
     if imputation.stds is not None:
-        unsure = np.nan_to_num(imputation.std_rows[rows])
-        shown["uncertainty"] = 1 - unsure / max(float(unsure.max()), 1e-12)
+        std = np.nan_to_num(imputation.std_rows[rows])
+        shown["uncertainty"] = 1 - std / max(float(std.max()), 1e-12)
     return reconstructions([Frames(f"series {panel.ids[0] if series is None else series}", shape, shown)])
 
 
 def _rows(panel: Panel, series: Any) -> slice:
     if series is not None and series not in panel.ids:
-        raise DataError(f"there is no series {series!r}")
+        raise DataError(f"unknown series {series!r}")
     which = 0 if series is None else panel.ids.index(series)
     return slice(int(panel.starts[which]), int(panel.starts[which] + panel.lengths[which]))
 
@@ -176,9 +177,9 @@ def _draw(
     *,
     joined: bool,
 ) -> None:
-    """Values of classes are not `joined`: there is nothing between two of them."""
+    """Classes are not `joined` by a line, since nothing lies between two of them."""
     missing = ~observed
-    # The band reaches from the observation before a gap to the one behind it, where it has no width.
+    # The band starts at the observation before a gap and ends at the one after it, with zero width there.
     near = missing | np.roll(missing, 1) | np.roll(missing, -1)
     near[[0, -1]] = missing[[0, -1]] | missing[[1, -2]] if len(near) > 1 else missing
     axis.plot(times, np.where(observed, mean, np.nan), ".", color=OBSERVED, markersize=3, label="observed")
@@ -186,7 +187,7 @@ def _draw(
         axis.plot(times, np.where(near, mean, np.nan), "-", color=FILLED, linewidth=1.2, label="filled")
         band = {"color": FILLED, "alpha": 0.25, "linewidth": 0, "label": "interval"}
         axis.fill_between(times, lower, upper, where=list(near), **band)
-    name = None if joined else "filled"  # the line has it already
+    name = None if joined else "filled"  # else the line has this label
     axis.plot(times, np.where(missing, mean, np.nan), "o", color=FILLED, markersize=2.5, label=name)
     if truth is not None:
         hidden = np.where(missing, truth, np.nan)
@@ -194,8 +195,8 @@ def _draw(
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _moments(panel: Panel, times: Floats) -> Any:
-    """Dates, where times are dates."""
+def _dates(panel: Panel, times: Floats) -> Any:
+    """Times as dates, if they are dates."""
     if panel.origin is None:
         return times
     return np.datetime64(0, "us") + np.rint((panel.origin + times) * 1e6).astype("m8[us]")

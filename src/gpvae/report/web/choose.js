@@ -1,37 +1,37 @@
 "use strict";
-// Which series and columns are shown, and what of them.
+// The choice of series, columns and layers.
 
 const choose = async (number) => {
   view.number = number;
-  const found = await chosenSeries(number);
-  if (view.number !== number) return; // another was chosen meanwhile
-  view.series = found;
-  view.range = view.series && busiest(view.series);
-  view.found = Boolean(view.range);
+  const chosen = await chosenSeries(number);
+  if (view.number !== number) return; // another series was chosen meanwhile
+  view.series = chosen;
+  view.range = view.series && mostGaps(view.series);
+  view.zoomed = Boolean(view.range);
   if (latent) await chooseLatent(number);
   if (view.number !== number) return;
   const name = `${data.id ? `${data.id} ` : "series "}${series.ids[number]}`;
   const steps = series.lengths[number],
-    cut = stepsKept(steps) < steps ? ` (this file has the first ${whole(stepsKept(steps))}, to keep it small)` : "",
+    cut = stepsKept(steps) < steps ? ` (only the first ${whole(stepsKept(steps))} are included, to keep the file small)` : "",
     hidden = series.hidden[number] ? `, ${percent(series.hidden[number], 1)} hidden for the test` : "";
-  const told = `${whole(steps)} steps${cut}, ${percent(series.missing[number], 1)} missing${hidden}`;
-  $("chosen").textContent = series.ids.length > 1 ? `${name}: ${told}` : told;
+  const detail = `${whole(steps)} steps${cut}, ${percent(series.missing[number], 1)} missing${hidden}`;
+  $("chosen").textContent = series.ids.length > 1 ? `${name}: ${detail}` : detail;
   $("plot").setAttribute(
     "aria-label",
     `${series.ids.length > 1 ? name : "The series"}: observed and filled values with their bands`,
   );
   if (view.series) {
-    tellWhatIsSeen();
+    describeView();
     if (drawn.has("plot")) await drawSeries();
   } else {
     Plotly.purge("plot");
     $("seen").textContent =
-      `To keep this file small, it has the values of the first ${whole(series.kept)} series only.`;
+      `Only the first ${whole(series.kept)} series are included, to keep the file small.`;
   }
   for (const id of ["trajectories", "frames"]) if (charts.has(id) && drawn.has(id)) await charts.get(id)();
 };
 
-// The list of series: only the rows in sight exist.
+// The list of series; only visible rows exist.
 const ROW = 38;
 const list = { order: series.ids.map((_, i) => i), element: $("list"), all: document.createElement("div") };
 list.all.className = "all";
@@ -41,7 +41,7 @@ const rowOf = (place) => {
   const number = list.order[place],
     row = document.createElement("div"),
     name = document.createElement("span"),
-    told = document.createElement("span");
+    detail = document.createElement("span");
   row.className = "row";
   row.style.top = `${place * ROW}px`;
   row.id = `row-${number}`;
@@ -52,13 +52,13 @@ const rowOf = (place) => {
   name.className = "name";
   name.textContent = series.ids[number];
   name.title = series.ids[number];
-  const unsure = series.uncertainty[number];
-  told.className = "told";
-  told.textContent =
+  const uncertainty = series.uncertainty[number];
+  detail.className = "detail";
+  detail.textContent =
     $("sort").value === "uncertainty"
-      ? `± ${unsure === null ? "–" : unsure.toFixed(2)}`
+      ? `± ${uncertainty === null ? "–" : uncertainty.toFixed(2)}`
       : `${percent(series.missing[number])} missing`;
-  row.append(name, told);
+  row.append(name, detail);
   row.addEventListener("click", () => pick(place));
   return row;
 };
@@ -121,19 +121,19 @@ const columnList = () => {
       const label = document.createElement("label"),
         box = document.createElement("input"),
         name = document.createElement("span"),
-        told = document.createElement("span");
+        detail = document.createElement("span");
       box.type = "checkbox";
       box.checked = view.columns.has(j);
       name.textContent = columns[j].name;
-      told.className = "told";
-      told.textContent = `${percent(columns[j].missing / data.steps)} missing`;
+      detail.className = "detail";
+      detail.textContent = `${percent(columns[j].missing / data.steps)} missing`;
       box.addEventListener("change", () => {
         if (box.checked) view.columns.add(j);
         else view.columns.delete(j);
         countColumns();
         drawSeries();
       });
-      label.append(box, name, told);
+      label.append(box, name, detail);
       return label;
     }),
   );
@@ -152,7 +152,7 @@ $("columns").addEventListener("keydown", (event) => {
   }
 });
 
-// The key to the plot, which also switches things on and off.
+// The legend of the plot, which also switches layers on and off.
 const KEYS = [
   ["", "observed", '<circle cx="13" cy="7" r="3" fill="var(--observed)"/>'],
   [

@@ -1,5 +1,5 @@
 "use strict";
-// Frames of series of images: the truth, the input, what was filled in, how unsure.
+// Frames of a series of images: truth, input, filled values, uncertainty.
 
 const pixelSize = () => Math.max(1, Math.round(56 / images.shape[2]));
 const framesHeight = () => (series.truth ? 4 : 3) * (Math.max(22, images.shape[1] * pixelSize()) + 6);
@@ -10,7 +10,7 @@ if (images)
       most = 40;
     if (!view.series) {
       box.replaceChildren();
-      $("frames-note").textContent = "Not kept for this series.";
+      $("frames-note").textContent = "Not included for this series.";
       return;
     }
     const shown = Math.min(view.series.steps, most),
@@ -22,14 +22,14 @@ if (images)
       dark = rgb(colour("full")),
       cell = (c, p) => view.series.columns[c * height * width + p];
     const known = (of, t) => (of.state[t] & 3) === 1;
-    const unsure = (of, t) => {
+    const uncertainty = (of, t) => {
       if (known(of, t)) return 0;
       if (images.binary) return 2 * Math.sqrt(Math.max(0, of.value[t] * (1 - of.value[t])));
       return Number.isNaN(of.low[t]) ? 0 : of.high[t] - of.low[t];
     };
     let widest = 1e-9;
     if (!images.binary)
-      for (const of of view.series.columns) for (let t = 0; t < shown; t++) widest = Math.max(widest, unsure(of, t));
+      for (const of of view.series.columns) for (let t = 0; t < shown; t++) widest = Math.max(widest, uncertainty(of, t));
     else widest = 1;
     const rows = {
       truth: series.truth ? (of, t) => (known(of, t) ? of.value[t] : of.truth[t]) : null,
@@ -37,7 +37,7 @@ if (images)
       filled: (of, t) => of.value[t],
     };
     const colourOf = (number) => {
-      // a missing channel is blue; of three, the more the bluer
+      // a missing channel is blue; the more channels are missing, the bluer
       const given = number.filter((value) => !Number.isNaN(value)),
         share = 1 - given.length / number.length,
         mean = given.length ? given.reduce((a, b) => a + b, 0) / given.length : 0;
@@ -77,7 +77,7 @@ if (images)
       if (value) all.push(...drawRow(name, (p, t) => colourOf(each.map((c) => value(cell(c, p), t)))));
     all.push(
       ...drawRow("uncertainty", (p, t) => {
-        const share = Math.max(...each.map((c) => unsure(cell(c, p), t))) / widest;
+        const share = Math.max(...each.map((c) => uncertainty(cell(c, p), t))) / widest;
         return empty.map((from, i) => from + share * (dark[i] - from));
       }),
     );

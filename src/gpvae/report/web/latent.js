@@ -1,37 +1,37 @@
 "use strict";
-// The latent series, what they drive, and how training went.
+// The latent series, which columns they drive, and the course of training.
 
 const shownLatents = () => latent.order.slice(0, Number($("latent-count").value));
 const latentHeight = () => (view.latent ? 60 + 74 * shownLatents().length : 80);
 const latentNote = () => {
   const few =
     latent.kept < series.ids.length
-      ? ` To keep this file small, latent series are here for the first ${whole(latent.kept)} of ${whole(series.ids.length)} series.`
+      ? ` Latent series are included for the first ${whole(latent.kept)} of ${whole(series.ids.length)} series, to keep the file small.`
       : "";
-  if (!view.latent) return `Not kept for this series.${few}`;
-  const every = latent.every[view.number],
+  if (!view.latent) return `Not included for this series.${few}`;
+  const every = latent.strides[view.number],
     thin = every > 1 ? ` Every ${every}th step is shown.` : "",
     scales = latent.in_steps.filter((scale) => scale !== null);
   const unit =
     scales.length && Math.max(...scales) > 0
       ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
       : "";
-  return `Of ${data.id ? data.id + " " : "series "}${series.ids[view.number]}; bands, where they are wide enough to be seen, hold 90 % of what the encoder thinks possible.${unit}${thin}${few}`;
+  return `${data.id ? data.id + " " : "Series "}${series.ids[view.number]}. The bands, often too narrow to be seen, contain 90 % of the posterior.${unit}${thin}${few}`;
 };
 const chooseLatent = async (number) => {
   view.latent = view.series && number < latent.kept ? await unpacked(`latent-${number}`) : null;
   $("latent-note").textContent = latentNote();
 };
 const influenceHeight = () => Math.max(260, Math.min(720, 100 + 17 * latent.influence.rows.length));
-// Columns for which it is known how far latents move them, or those for which it is not.
+// Columns whose response to the latent series is known, or those for which it is not.
 const moved = (known) =>
   latent.influence.columns
     .map((_, j) => j)
     .filter((j) => latent.influence.values.some((row) => row[j] !== null) === known);
 if (latent) {
-  const still = moved(false).map((j) => latent.influence.columns[j]);
-  if (still.length)
-    $("influence").nextElementSibling.append(` Not shown: ${still.join(", ")}, without numbers that vary.`);
+  const constant = moved(false).map((j) => latent.influence.columns[j]);
+  if (constant.length)
+    $("influence").nextElementSibling.append(` Not shown: ${constant.join(", ")}, whose values do not vary.`);
   chart("trajectories", latentHeight, (height) => {
     if (!view.latent) {
       Plotly.purge("trajectories");
@@ -39,7 +39,7 @@ if (latent) {
       return;
     }
     const planes = new Planes(view.latent),
-      every = latent.every[view.number];
+      every = latent.strides[view.number];
     const steps = Math.ceil(series.lengths[view.number] / every),
       x = view.series.x.filter((_, t) => t % every === 0);
     const [lowest, span, largest] = [0, 1, 2].map(() => planes.numbers(latent.dims, Float32Array));
@@ -103,7 +103,7 @@ if (latent) {
           zmax: Math.max(
             1e-6,
             ...values
-              .slice(0, latent.influence.latents + 1) // the nearest visible values would outshine the latent series
+              .slice(0, latent.influence.latents + 1) // without the nearest visible values, whose influence is much larger
               .flat()
               .map((value) => value ?? 0),
           ),
@@ -119,7 +119,7 @@ if (latent) {
             outlinewidth: 0,
             len: 0.9,
             exponentformat: "none",
-            title: { text: "moves by", side: "right" },
+            title: { text: "change", side: "right" },
           },
         },
       ],
@@ -133,48 +133,48 @@ if (latent) {
   });
 }
 
-const partsKnown = () =>
-  Object.keys(training.parts).filter((name) => training.parts[name].some((value) => value !== null));
-const partsAcross = () => (narrow() ? 1 : Math.min(2, partsKnown().length));
-const partsDown = () => Math.ceil(partsKnown().length / partsAcross());
-const historyHeight = () => 40 + 210 * partsDown();
+const lossNames = () =>
+  Object.keys(training.losses).filter((name) => training.losses[name].some((value) => value !== null));
+const lossColumns = () => (narrow() ? 1 : Math.min(2, lossNames().length));
+const lossRows = () => Math.ceil(lossNames().length / lossColumns());
+const historyHeight = () => 40 + 210 * lossRows();
 if (training)
   chart("history", historyHeight, (height) => {
     const titles = {
       loss: "loss (the negative bound)",
       nll: "fit: −log likelihood",
       kl: "KL to the prior",
-      validation: `${training.score} of held-out cells`,
+      validation: `${training.score} at held-out cells`,
     };
-    const names = partsKnown(),
-      across = partsAcross(),
-      down = partsDown();
+    const names = lossNames(),
+      across = lossColumns(),
+      down = lossRows();
     const frame = layout({ height, margin: { l: 56, r: 12, t: 26, b: 40 }, annotations: [] });
     const epochs = Array.from({ length: training.epochs }, (_, i) => i + 1),
       traces = [];
     names.forEach((name, i) => {
       const id = i ? i + 1 : "",
-        values = training.parts[name],
+        values = training.losses[name],
         row = Math.floor(i / across),
         column = i % across;
       const top = 1 - row / down,
         bottom = 1 - (row + 1) / down + 62 / height,
         left = column / across + (column ? 0.05 : 0),
         right = (column + 1) / across - (column + 1 < across ? 0.02 : 0);
-      const judged = name === "validation",
+      const isValidation = name === "validation",
         known = epochs.filter((epoch) => values[epoch - 1] !== null);
       traces.push({
         type: "scatter",
         mode: known.length < 60 ? "lines+markers" : "lines",
         x: known,
         y: known.map((epoch) => values[epoch - 1]),
-        line: { color: judged ? colour("truth") : colour("filled"), width: 1.8, dash: judged ? "solid" : "solid" },
-        marker: { size: 4, symbol: judged ? "diamond" : "circle" },
+        line: { color: isValidation ? colour("truth") : colour("filled"), width: 1.8 },
+        marker: { size: 4, symbol: isValidation ? "diamond" : "circle" },
         xaxis: `x${id}`,
         yaxis: `y${id}`,
         hovertemplate: "epoch %{x}: %{y:.4g}<extra></extra>",
       });
-      if (judged && known.length) {
+      if (isValidation && known.length) {
         const best = known.reduce((a, b) => (values[b - 1] < values[a - 1] ? b : a));
         traces.push({
           type: "scatter",

@@ -1,7 +1,7 @@
 "use strict";
-// How charts look, and when they are drawn. Whatever comes from the data is shown as text, never as HTML.
+// The look of charts, and when they are drawn. Text from the data is shown as text, never as HTML.
 
-// Plotly reads some tags and entities in its texts: give it text in which there are none.
+// Plotly interprets some tags and entities in text, so escape them.
 const plain = (text) =>
   String(text)
     .replace(/&/g, "&amp;")
@@ -56,7 +56,7 @@ const named = (names, most) => ({
   ticktext: names.map((name) => short(name, most)),
 });
 const wholeTicks = (most) => {
-  // some eight of them, at round numbers
+  // about eight, at round numbers
   const rough = Math.max(1, most / 8),
     power = 10 ** Math.floor(Math.log10(rough));
   return { tickmode: "linear", tick0: 0, dtick: power * [1, 2, 5, 10].find((step) => step * power >= rough) };
@@ -85,14 +85,14 @@ const draw = (id) => {
   $(id).style.minHeight = "";
   return done;
 };
-// A chart that is not drawn yet is as high as it will be, else the page would grow while one scrolls to a section.
+// Reserve the height of charts that are not drawn yet, or the page would grow while scrolling to a section.
 const reserve = () => {
   for (const [id, height] of heights) if (!drawn.has(id)) $(id).style.minHeight = `${height()}px`;
 };
 
 const rowsHigh = (rows, least = 180) => Math.max(least, Math.min(700, 70 + 17 * rows));
 const someNames = (names, height, most = 18) => {
-  // as many as there is room for
+  // as many as fit
   const every = Math.max(1, Math.ceil((names.length * 15) / Math.max(60, height)));
   return {
     tickmode: "array",

@@ -1,5 +1,5 @@
 "use strict";
-// In what pattern values are missing.
+// The pattern of missing values.
 
 const mapHeight = () => rowsHigh(missing.columns.length);
 
@@ -57,7 +57,7 @@ chart("map-series", mapHeight, (height) => {
     ],
     layout({
       height,
-      xaxis: axis({ title: title("series, from the fullest to the emptiest"), ...ticks, showgrid: false }),
+      xaxis: axis({ title: title("series, from the fewest to the most gaps"), ...ticks, showgrid: false }),
       yaxis: axis({ ...someNames(missing.columns, height - 60), autorange: "reversed", showgrid: false }),
     }),
     config,
@@ -112,7 +112,7 @@ chart("gap-lengths", fixed(260), (height) => {
 
 const togetherHeight = () => rowsHigh(missing.together.columns.length, 240);
 chart("together", togetherHeight, (height) => {
-  const { columns: names, correlation, given } = missing.together;
+  const { columns: names, correlation, conditional } = missing.together;
   return Plotly.react(
     "together",
     [
@@ -129,10 +129,10 @@ chart("together", togetherHeight, (height) => {
           [1, colour("full")],
         ],
         texttemplate: names.length <= 10 && !narrow() ? "%{z:.1f}" : "",
-        customdata: given.map((row, i) =>
+        customdata: conditional.map((row, i) =>
           row.map(
             (share, j) =>
-              `where ${plain(names[i])} is missing,<br>${plain(names[j])} is too in ${percent(share)} of the steps`,
+              `where ${plain(names[i])} is missing,<br>${plain(names[j])} is also missing in ${percent(share)} of the steps`,
           ),
         ),
         hovertemplate: "%{customdata}<br>correlation %{z:.2f}<extra></extra>",

@@ -1,8 +1,8 @@
 "use strict";
-// One series: observed and filled values, bands, samples, the truth where it is known, a baseline.
+// One series: observed and filled values, bands, samples, held-out true values, a baseline.
 
-const STEPS_DRAWN = 1000; // beyond so many in view, extremes of stretches are drawn instead
-const STRETCHES = 360;
+const STEPS_DRAWN = 1000; // with more in view, only the extremes of bins are drawn
+const BINS = 360;
 const COLUMNS_AT_FIRST = 4;
 
 const gappy = columns
@@ -29,7 +29,7 @@ const baselineOf = (kind, x, of, column) => {
   });
   const mean = seen.length ? seen.reduce((sum, t) => sum + of.value[t], 0) / seen.length : usual;
   for (let t = 0, k = 0; t < x.length; t++) {
-    // k observations lie before t, or at it
+    // k observations are at or before t
     while (k < seen.length && seen[k] <= t) k++;
     const before = k ? seen[k - 1] : -1,
       after = k < seen.length ? seen[k] : -1;
@@ -53,7 +53,7 @@ const inView = (x, range) => {
   return [Math.max(0, first - 1), Math.min(x.length, last + 1)];
 };
 
-// The steps at which a line through a gap is drawn: the gap's, and the observation at either end of it.
+// The steps at which a line through a gap is drawn: those of the gap, and the observations at its ends.
 const besideGaps = (of, first, last) => {
   const near = new Uint8Array(last - first),
     gap = (t) => t >= 0 && t < of.state.length && (of.state[t] & 3) === 2;
@@ -62,7 +62,7 @@ const besideGaps = (of, first, last) => {
   return near;
 };
 
-// In full: every step. Else the extremes of stretches of steps.
+// Every step, or the extremes of bins if there are many steps.
 const pointsOf = (x, values, keep, first, last) => {
   const xs = [],
     ys = [],
@@ -75,8 +75,8 @@ const pointsOf = (x, values, keep, first, last) => {
   if (last - first <= STEPS_DRAWN) {
     for (let t = first; t < last; t++) if (keep(t) && !Number.isNaN(values[t])) add(t);
   } else {
-    const step = (last - first) / STRETCHES;
-    for (let s = 0; s < STRETCHES; s++) {
+    const step = (last - first) / BINS;
+    for (let s = 0; s < BINS; s++) {
       let low = -1,
         high = -1;
       for (let t = Math.floor(first + s * step); t < Math.floor(first + (s + 1) * step); t++) {
@@ -108,7 +108,7 @@ const lineOf = (x, values, near, first, last) => {
   return { x: xs, y: ys };
 };
 
-// Closed outlines, one for each stretch without a break, with null between them.
+// Closed outlines, one for each run without a break, with null between them.
 const bandOf = (x, low, high, of, near, first, last) => {
   const xs = [],
     ys = [];
@@ -138,8 +138,8 @@ const bandOf = (x, low, high, of, near, first, last) => {
       }
     }
   } else {
-    const step = (last - first) / STRETCHES;
-    for (let s = 0; s < STRETCHES; s++) {
+    const step = (last - first) / BINS;
+    for (let s = 0; s < BINS; s++) {
       let bottom = Infinity,
         top = -Infinity;
       const from = Math.floor(first + s * step),
@@ -262,7 +262,7 @@ const tracesOf = (j, place, first, last) => {
     hovertemplate: "%{customdata}<br>%{x}<extra></extra>",
     ...on,
   };
-  // From afar what was measured lies on top, else filled points would hide it.
+  // When zoomed out, observed points are on top, or filled points would hide them.
   traces.push(...(full ? [observedTrace, filledTrace] : [filledTrace, observedTrace]));
   if (view.show.truth && series.truth) {
     const held = pointsOf(x, of.truth, () => true, first, last);
@@ -281,7 +281,7 @@ const tracesOf = (j, place, first, last) => {
   return traces;
 };
 
-// Of all that is in view but samples: one of them may lie far off.
+// The range of everything in view except samples, which may have outliers.
 const rangeOf = (j, first, last) => {
   const of = view.series.columns[j],
     bands = view.show.band && series.bands && !isUnordered(columns[j]);
@@ -298,16 +298,16 @@ const rangeOf = (j, first, last) => {
   return [low - margin, high + margin];
 };
 
-const tellWhatIsSeen = () => {
+const describeView = () => {
   const x = view.series.x,
     [first, last] = inView(x, view.range);
   const inGaps =
     last - first > STEPS_DRAWN
-      ? `Drawn are the extremes of ${STRETCHES} stretches of the ${whole(last - first)} steps in view; zoom in for every step${view.show.samples ? ", and for samples" : ""}.`
+      ? `The ${whole(last - first)} steps in view are drawn as the extremes of ${BINS} bins; zoom in to see every step${view.show.samples ? " and the samples" : ""}.`
       : "";
   const part =
     view.range && x.length > 1
-      ? `Shown are ${whole(last - first)} of ${whole(x.length)} steps${view.found ? ", where most is missing" : ""}; “all” shows the whole series. `
+      ? `${whole(last - first)} of ${whole(x.length)} steps are shown${view.zoomed ? ", those with the most gaps" : ""}; “all” shows the whole series. `
       : "";
   const hint = touch || x.length < 2 ? "" : "Drag over the plot to zoom into all columns. ";
   $("seen").textContent = view.columns.size ? part + hint + inGaps : "Choose a column.";
@@ -371,15 +371,15 @@ const drawSeries = () => {
         x: 0.5,
         y: (top + bottom) / 2,
         showarrow: false,
-        text: "never observed: stays missing",
+        text: "never observed, stays missing",
         font: { size: 12, color: colour("quiet") },
       });
     return tracesOf(j, place, first, last);
   });
-  tellWhatIsSeen();
+  describeView();
   return Plotly.react("plot", traces, frame, { ...config, doubleClick: false }).then((plot) => {
-    if (!plot.listens) {
-      plot.listens = true;
+    if (!plot.hasListeners) {
+      plot.hasListeners = true;
       plot.on("plotly_relayout", (change) => {
         if ("xaxis.range[0]" in change)
           setRange([asNumber(change["xaxis.range[0]"]), asNumber(change["xaxis.range[1]"])]);
@@ -394,7 +394,7 @@ const drawSeries = () => {
 chart("plot", seriesHeight, drawSeries);
 
 const setRange = (range) => {
-  view.found = false;
+  view.zoomed = false;
   const x = view.series.x,
     least = x.length > 1 ? (x[x.length - 1] - x[0]) / x.length : 1;
   view.range = range && range[1] - range[0] > least ? range : range ? view.range : null;
@@ -417,14 +417,14 @@ document
   .querySelectorAll("[data-zoom]")
   .forEach((button) => button.addEventListener("click", () => zoom(button.dataset.zoom)));
 
-// A long series is first shown where most of it is missing: from afar, bands cannot be seen.
-const busiest = ({ x, steps, columns: found }) => {
+// A long series is first shown where it has the most gaps, because bands cannot be seen when zoomed out.
+const mostGaps = ({ x, steps, columns: perColumn }) => {
   const size = narrow() ? 60 : 150;
   if (steps <= 2 * size) return null;
   const gaps = new Float64Array(steps + 1),
     sums = new Float64Array(steps + 1);
   for (const j of view.columns)
-    found[j].state.forEach((state, t) => {
+    perColumn[j].state.forEach((state, t) => {
       gaps[t] += (state & 3) === 2;
     });
   for (let t = 0; t < steps; t++) sums[t + 1] = sums[t] + gaps[t];

@@ -1,5 +1,5 @@
 "use strict";
-// Colours, navigation, and the start of it all.
+// Colours, navigation and start-up.
 
 const themes = { auto: "light", light: "dark", dark: "auto" };
 const redraw = () => {
@@ -12,7 +12,7 @@ $("theme").addEventListener("click", () => {
   $("theme").textContent = `Colours: ${next}`;
   $("theme").setAttribute(
     "aria-label",
-    `Colours: ${next === "auto" ? "as the system has them" : next}. Press to change`,
+    `Colours: ${next === "auto" ? "as in the system" : next}. Press to change`,
   );
   redraw();
 });
@@ -22,7 +22,7 @@ matchMedia("(max-width: 759px)").addEventListener("change", () => {
   redraw();
 });
 
-// On paper there is no scrolling: draw what was not in view yet.
+// A print has no scrolling: draw the charts that were not in view yet.
 addEventListener("beforeprint", () => {
   if (!document.documentElement.dataset.ready) return;
   for (const id of charts.keys()) if (!drawn.has(id)) draw(id);
@@ -45,7 +45,7 @@ mark();
 const start = async () => {
   try {
     if (typeof DecompressionStream === "undefined")
-      throw new Error("this browser is too old (it needs DecompressionStream, from 2023)");
+      throw new Error("this browser is too old (DecompressionStream, available since 2023, is missing)");
     arrange();
     columnList();
     countColumns();
@@ -70,7 +70,7 @@ const start = async () => {
     document.documentElement.dataset.ready = "true";
   } catch (error) {
     $("trouble").hidden = false;
-    $("trouble").textContent = `The charts cannot be shown: ${error.message}`;
+    $("trouble").textContent = `The charts cannot be drawn: ${error.message}`;
     throw error;
   }
 };

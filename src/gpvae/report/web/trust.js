@@ -1,7 +1,7 @@
 "use strict";
-// How far to trust what was filled in.
+// How reliable the filled values are.
 
-// A share with its interval, for each of some names, beside the 90 % that is promised.
+// A share with its interval for each group, beside the nominal 90 %.
 const shares = (id, height, each, xTitle, horizontal) => {
   const value = each.map((one) => one.share),
     places = each.map((_, i) => i);
@@ -14,7 +14,7 @@ const shares = (id, height, each, xTitle, horizontal) => {
     thickness: 1.5,
   };
   const lowest = Math.max(0, Math.min(0.8, ...each.map((one) => one.low)) - 0.05);
-  const promise = {
+  const nominal = {
     type: "line",
     line: { color: colour("truth"), width: 2, dash: "dash" },
     ...(horizontal
@@ -24,7 +24,7 @@ const shares = (id, height, each, xTitle, horizontal) => {
   const scale = axis({
     tickformat: ".0%",
     range: [lowest, 1.01],
-    title: horizontal ? title("inside the 90 % interval") : title("inside the 90 %"),
+    title: horizontal ? title("inside the 90 % interval") : title("inside"),
   });
   const names = axis({
     ...named(
@@ -50,7 +50,7 @@ const shares = (id, height, each, xTitle, horizontal) => {
     ],
     layout({
       height,
-      shapes: [promise],
+      shapes: [nominal],
       xaxis: horizontal ? scale : names,
       yaxis: horizontal ? { ...names, autorange: "reversed" } : scale,
     }),
@@ -96,20 +96,20 @@ if (trust.calibration)
             color: colour("filled"),
             thickness: 1.2,
           },
-          hovertemplate: "%{x:.0%} intervals hold %{y:.1%}<extra></extra>",
+          hovertemplate: "%{x:.0%} intervals contain %{y:.1%}<extra></extra>",
         },
       ],
       layout({
         height,
-        xaxis: axis({ title: title("promised"), tickformat: ".0%", range: [0, 1] }),
-        yaxis: axis({ title: title("held"), tickformat: ".0%", range: [0, 1] }),
+        xaxis: axis({ title: title("level of the interval"), tickformat: ".0%", range: [0, 1] }),
+        yaxis: axis({ title: title("share inside"), tickformat: ".0%", range: [0, 1] }),
         annotations: [
           {
             x: 0.03,
             y: 0.97,
             xanchor: "left",
             showarrow: false,
-            text: "above the line: too wide",
+            text: "above the line: intervals too wide",
             font: { color: colour("quiet"), size: 11 },
           },
           {
@@ -117,7 +117,7 @@ if (trust.calibration)
             y: 0.03,
             xanchor: "right",
             showarrow: false,
-            text: "below the line: too narrow",
+            text: "below the line: intervals too narrow",
             font: { color: colour("quiet"), size: 11 },
           },
         ],
@@ -138,10 +138,10 @@ if (trust.errors)
           y: each.map((_, i) => i),
           x: each.map((one) => one.error),
           marker: {
-            color: each.map((one) => (one.own ? colour("filled") : colour("line"))),
+            color: each.map((one) => (one.main ? colour("filled") : colour("line"))),
             line: { color: colour("quiet"), width: 1 },
             pattern: {
-              shape: each.map((one) => (one.own ? "" : "/")),
+              shape: each.map((one) => (one.main ? "" : "/")),
               fgcolor: colour("quiet"),
               size: 6,
               solidity: 0.15,
@@ -187,7 +187,7 @@ if (trust.pit)
       layout({
         height,
         xaxis: axis({
-          title: title("share of the draws below the truth"),
+          title: title("share of the draws below the true value"),
           tickformat: ".0%",
           range: [0, 1],
           showgrid: false,

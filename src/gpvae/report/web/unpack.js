@@ -1,5 +1,5 @@
 "use strict";
-// What lies in the page: a summary as JSON, and the values of series, unpacked when one is chosen (see packing.py).
+// The data in the page: a summary as JSON, and the values of series, unpacked when one is chosen (see packing.py).
 
 const nonce = document.currentScript.nonce;
 const $ = (id) => document.getElementById(id);
@@ -35,7 +35,7 @@ class Planes {
 
 const count = (state, test) => state.reduce((n, each) => n + (test(each) ? 1 : 0), 0);
 
-const stepsKept = (steps) => Math.min(steps, series.steps_kept); // of a series; the others are not in the page
+const stepsKept = (steps) => Math.min(steps, series.max_steps); // of a series, in the page
 
 const readPack = async (number) => {
   const { first, last } = series.packs[number],
@@ -93,7 +93,7 @@ const snapped = (column, value) => {
   return column.levels.reduce((best, level) => (Math.abs(level - value) < Math.abs(best - value) ? level : best));
 };
 
-// One series of a pack: for each column arrays over its steps, NaN where there is nothing.
+// One series of a pack: for each column arrays over its steps, NaN where there is no value.
 const seriesOf = (pack, number) => {
   const local = number - pack.first,
     before = pack.lengths.slice(0, local).reduce((a, b) => a + b, 0);
@@ -103,7 +103,7 @@ const seriesOf = (pack, number) => {
   let full = count(pack.state.subarray(0, from), (s) => (s & 3) === 2);
   let held = count(pack.state.subarray(0, from), (s) => s & 4);
   const x = Array.from(pack.times.subarray(before, before + steps), shownTime);
-  const found = columns.map((column, j) => {
+  const perColumn = columns.map((column, j) => {
     const none = () => new Float64Array(steps).fill(NaN);
     const of = {
       state: pack.state.subarray(from + j * steps, from + (j + 1) * steps),
@@ -114,9 +114,9 @@ const seriesOf = (pack, number) => {
       low50: none(),
       high50: none(),
       certainty: none(),
-      step: none(), // of filled values, and of the ends of their bands: finer differences are not kept
+      step: none(), // resolution of filled values, and of the ends of their bands
       bandStep: none(),
-      isLog: pack.scale[j] & 1, // band steps are those of the logarithm
+      isLog: pack.scale[j] & 1, // then the resolution of bands is that of the logarithm
       samples: pack.samples.map(none),
     };
     const group = local * columns.length + j,
@@ -152,7 +152,7 @@ const seriesOf = (pack, number) => {
     }
     return of;
   });
-  return { x, steps, columns: found };
+  return { x, steps, columns: perColumn };
 };
 
 let lastPack = { number: -1, pack: null };

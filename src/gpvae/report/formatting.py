@@ -1,12 +1,12 @@
-"""Numbers as sentences have them."""
+"""Numbers as text."""
 
 
 def percent(share: float | None, digits: int = 0) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def digits(number: float | None, form: str = ".3f") -> str:
-    return "–" if number is None else format(number, form)
+def decimal(number: float | None, spec: str = ".3f") -> str:
+    return "–" if number is None else format(number, spec)
 
 
 def duration(seconds: float) -> str:

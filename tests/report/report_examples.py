@@ -1,21 +1,30 @@
-"""Results made by hand, to be shown."""
+"""Imputations made by hand, and small fitted ones, to be shown."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
-from gpvae import Imputation, Panel
+from gpvae import (
+    GPVAE,
+    Imputation,
+    ModelConfig,
+    Panel,
+)
 from gpvae.data.panel import Floats
 from gpvae.data.scaling import Scaling
 from gpvae.imputers.imputation import Draws
+from gpvae.report.evidence import Evidence
+from gpvae.report.summary import summarise
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1><b>%{x}</b>"
 
 
-def gappy(
+def panel_with_gaps(
     series: int = 3, steps: int = 40, columns: Sequence[str] = ("a", "b", "c"), missing: float = 0.3, seed: int = 0
 ) -> tuple[Panel, Floats]:
     """Waves on days from 2024-03-01 on, with gaps; and the same without."""
@@ -33,9 +42,9 @@ def gappy(
     return panel, truth
 
 
-def log_normal(series: int = 4, steps: int = 60) -> Imputation:
+def log_normal_imputation(series: int = 4, steps: int = 60) -> Imputation:
     """A real column and a positive one, whose values, and their intervals, range over five orders of magnitude."""
-    panel, truth = gappy(series, steps, columns=("real", "positive"), missing=0.4)
+    panel, truth = panel_with_gaps(series, steps, columns=("real", "positive"), missing=0.4)
     rng, cells = np.random.default_rng(3), np.flatnonzero(~panel.observed)
     panel = panel.with_values(np.where(np.arange(2) == 1, np.exp(2.4 * (panel.values - 10) / 2), panel.values))
     scaling, feature = Scaling.of(panel, standardise=True, kinds=("real", "positive")), cells % 2
@@ -48,7 +57,7 @@ def log_normal(series: int = 4, steps: int = 60) -> Imputation:
     return Imputation(panel, cells, drawn.mean(axis=1), drawn.std(axis=1), draws, method="by hand")
 
 
-def filled(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
+def fill_by_hand(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
     """Draws that are off from the truth by 1, as they say if `spread` is 1; spread evenly, as those of imputers are."""
     rng, scaling = np.random.default_rng(seed), Scaling.of(panel, standardise=True)
     cells = np.flatnonzero(~panel.observed)
@@ -59,3 +68,48 @@ def filled(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 6
     scaled = (values - scaling.shift[feature, None]) / scaling.scale[feature, None]
     draws = Draws(scaled.astype(np.float32), feature, scaling)
     return Imputation(panel, cells, values.mean(axis=1), values.std(axis=1), draws, method="by hand")
+
+
+def summary(imputation: Imputation, **given: Any) -> dict[str, Any]:
+    return summarise(imputation, **{"evidence": "none", **given})
+
+
+def imputation_with_classes() -> Imputation:
+    rng = np.random.default_rng(0)
+    sky = ["clear" if day % 12 < 6 else "rain" for day in range(60)]
+    table = pd.DataFrame(
+        {
+            "sky": [None if lost else each for each, lost in zip(sky, rng.random(60) < 0.3, strict=True)],
+            "visits": np.where(rng.random(60) < 0.3, np.nan, rng.poisson(4, 60)),
+            "heat": rng.normal(size=60),
+        }
+    )
+    small = ModelConfig(latent_dim=2, encoder_filters=16, decoder_widths=(8,))
+    model = GPVAE(small, kinds={"sky": "categorical", "visits": "count"}, epochs=2, device="cpu")
+    return model.fit(table).impute(table)
+
+
+def uneven_summary() -> dict[str, Any]:
+    """A summary of four columns, one of which does not vary, and one was never observed."""
+    panel, truth = panel_with_gaps(series=4, columns=("a", "b", "still", "never"))
+    truth[:, 2], truth[:, 3] = 7.0, np.nan
+    panel = panel.with_values(np.where(panel.observed, truth, np.nan))
+    small = ModelConfig(latent_dim=8, encoder_filters=16, decoder_widths=(8,))
+    with warnings.catch_warnings(action="ignore"):  # "never" has no observed value
+        imputation = GPVAE(small, epochs=3, device="cpu").fit(panel).impute(panel)
+        return summary(imputation, evidence=Evidence(imputation, truth, ~panel.observed & ~np.isnan(truth)))
+
+
+def imputation_of_images() -> tuple[Imputation, NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    truth = (rng.random((6, 5, 12)) < 0.4).astype(float)
+    data = np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
+    config = ModelConfig(
+        latent_dim=2,
+        encoder_filters=16,
+        decoder_widths=(8,),
+        image_shape=(1, 3, 4),
+        image_filters=2,
+        likelihood="bernoulli",
+    )
+    return GPVAE(config, epochs=1, device="cpu").fit(data).impute(data), truth.reshape(-1, 12)

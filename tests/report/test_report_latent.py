@@ -1,0 +1,98 @@
+"""The latent series and the course of training."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from report_examples import summary
+
+from gpvae import (
+    GPVAE,
+    ModelConfig,
+    Panel,
+)
+from gpvae.gp.kernels import RBF, Cauchy
+from gpvae.report.training import describe
+
+
+def test_latents_of_each_row_depend_on_their_series_only(tiny: GPVAE, waves: Any) -> None:
+    latents = tiny.fit(waves).latents(waves)
+    assert latents.mean.shape == latents.std.shape == (360, 3)
+    assert (latents.std > 0).all()
+    alone = tiny.latents(waves[4:5])
+    np.testing.assert_allclose(latents.mean[120:150], alone.mean, atol=1e-4)
+
+
+def test_latent_ignored_by_the_decoder_has_no_influence(tiny: GPVAE, waves: Any) -> None:
+    tiny.fit(waves)
+    first: Any = next(iter(tiny.model_.decoder.children()))
+    first.weight.data[:, 1] = 0
+    influence = tiny.influence(waves)
+    assert influence.shape == (5, 3)  # three latents, all of them, and the surroundings
+    assert (influence[1] == 0).all()
+    assert (influence[[0, 2, 3, 4]] > 0).all()
+
+
+def test_influence_is_measured_on_part_of_a_long_series(
+    tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = waves.reshape(1, -1, 3).copy()
+    imputation = tiny.fit(long).impute(long)
+    monkeypatch.setattr("gpvae.report.latent.ROWS_TO_PROBE", 50)
+    probed: list[int] = []
+    influence = GPVAE.influence
+    monkeypatch.setattr(GPVAE, "influence", lambda own, x: (probed.append(len(x.values)), influence(own, x))[1])
+    summary(imputation)
+    assert probed == [50]
+
+
+@pytest.mark.filterwarnings("error")
+def test_influence_on_an_empty_column_is_unknown(tiny: GPVAE, waves: Any) -> None:
+    empty = waves[:2].copy()
+    empty[..., 1] = np.nan
+    influence = tiny.fit(waves).influence(empty)
+    assert np.isnan(influence[:, 1]).all()
+    assert (influence[:, [0, 2]] > 0).all()
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [(Cauchy(7.0), 7.0), (RBF(5.0), 5 * np.sqrt(2 * np.log(2)))])
+def test_length_scales(kernel: Any, expected: float, waves: Any) -> None:
+    config = ModelConfig(kernel=kernel, learn_kernel=False, latent_dim=3, encoder_filters=16, decoder_widths=(8,))
+    model = GPVAE(config, epochs=1, device="cpu").fit(Panel.from_array(waves, times=np.arange(30) * 10.0))
+    np.testing.assert_allclose(model.length_scales(), 10 * expected, rtol=0.01)
+
+
+def test_report_of_latents(tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpvae.report.latent.MAX_NUMBERS", 400)
+    found = summary(tiny.fit(waves).impute(waves))["latent"]
+    assert (found["kept"], len(found["packs"]), found["dims"]) == (4, 4, 3)
+    assert found["influence"]["rows"][-2:] == ["all latent series", "nearest visible values"]
+    assert sorted(found["order"]) == [0, 1, 2]
+
+
+def test_summary_of_training(tiny: GPVAE, waves: Any) -> None:
+    imputation = tiny.fit(waves).impute(waves)
+    found = summary(imputation)["training"]
+    assert found["epochs"] == 6
+    last = found["losses"]["validation"][-1]
+    assert f"The negative log density at held-out cells is {last:.3f} after the last of 6" in found["sentence"]
+    facts = dict(summary(imputation)["model"]["facts"])
+    assert {"latent series", "time to fit", "time to fill", "parameters"} <= {*facts}
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ([3.0, 1.0, *[-1.0] * 9, -1.001], "had levelled off"),
+        ([12.0 - epoch for epoch in range(12)], "was still falling"),
+        ([3.0, -1.0, *[0.0] * 10], "Later epochs were no better"),
+        ([3.0, 1.0, -1.0, -1.0, -1.001], "too few epochs to tell whether more would help"),
+    ],
+)
+def test_description_of_training(scores: list[float | None], words: str) -> None:
+    told = describe({"validation": scores}, "error", keeps_last=False)
+    assert told.startswith("The error at held-out cells was lowest in epoch")
+    assert words in told
+    told = describe({"validation": scores}, "error", keeps_last=True)
+    assert told.startswith(f"The error at held-out cells is {scores[-1]:.3f} after the last of {len(scores)} epochs")
+    assert words.replace("Later epochs were no better", "It was lowest in epoch 2 (-1.000)") in told
