@@ -1,7 +1,7 @@
-"""Reports of large data: how long they take to make, and how large they are.
+"""The time to write reports of large data, and their size.
 
-`python benchmarks/report.py` writes results/report.csv; with `--data`, only those rows of it are made anew. The limits
-are those of 1,000 series × 48 steps × 35 columns, four fifths missing: 15 MB, and 30 s on two cores.
+`python benchmarks/report.py` writes results/report.csv; with `--data`, only those rows are replaced. A report
+of 1,000 series × 48 steps × 35 columns with 80 % missing must take at most 15 MB, and 30 s on two cores.
 """
 
 import argparse
@@ -21,7 +21,7 @@ LIMITS = {"patients": (15.0, 30.0)}  # megabytes, seconds
 
 
 def walks(series: int, steps: int, columns: int, missing: float) -> np.ndarray:
-    """Noisy mixtures of three slow walks in each series, with so large a share of the cells missing."""
+    """Noisy mixtures of three random walks in each series, with a share of `missing` cells."""
     rng = np.random.default_rng(0)
     slow = rng.normal(size=(series, steps, 3)).cumsum(axis=1) / np.sqrt(steps)
     values = slow @ rng.normal(size=(3, columns)) + 0.3 * rng.normal(size=(series, steps, columns))
@@ -53,18 +53,18 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=[*SIZES], default=[*SIZES])
     parser.add_argument("--output", type=Path, default=provenance.ROOT / "results" / "report.csv")
     options = parser.parse_args()
-    rows = before(options.output)
+    rows = read_rows(options.output)
     for name in options.data:
         rows[name] = {**measure(name), **provenance.STARTED_AS}
         print(rows[name], flush=True)
         provenance.write(options.output, [rows[each] for each in SIZES if each in rows], keep=True)
         megabytes, seconds = LIMITS.get(name, (np.inf, np.inf))
         if float(str(rows[name]["megabytes"])) > megabytes or float(str(rows[name]["seconds"])) > seconds:
-            raise SystemExit(f"{name}: more than {megabytes:g} MB or {seconds:g} s")
+            raise SystemExit(f"{name}: the report must take at most {megabytes:g} MB and {seconds:g} s")
 
 
-def before(path: Path) -> dict[str, dict[str, object]]:
-    """What the file has already."""
+def read_rows(path: Path) -> dict[str, dict[str, object]]:
+    """The rows of an existing file, by data."""
     if not path.exists():
         return {}
     with path.open(newline="") as file:

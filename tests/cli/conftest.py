@@ -14,9 +14,9 @@ from gpvae.cli import printing
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`gpvae …` in an empty folder, on the CPU."""
+    """Run `gpvae …` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    # Wide enough that no message is folded.
+    # Wide enough that no message is wrapped.
     monkeypatch.setattr(printing.console, "_width", 500)
     monkeypatch.setattr(printing.error_console, "_width", 500)
 

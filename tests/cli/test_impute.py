@@ -87,11 +87,13 @@ def test_impute_prints_how_reliable_it_is(run: Run) -> None:
     frame = pd.DataFrame(table.round(3), columns=["a", "b"]).mask(rng.random((400, 2)) < 0.2)
     frame.assign(c=np.where(table[:, 0] > 0, "up", "down")).mask(rng.random((400, 3)) < 0.1).to_csv("waves.csv")
     words = ("impute", "waves.csv", "--kind", "c=categorical", "--epochs", "3", "--device", "cpu")
-    told = run(*words, "-o", "out.csv").output.splitlines()
-    assert re.match(r"Checked against \d+ held-out cells:", told[-4]), told
-    assert re.match(r"The mean absolute error of GPVAE is \d\.\d\d standard deviations", told[-3]), told
-    assert re.match(r"Of \d+ held-out cells, [\d.]+ % lie in their 90 % interval", told[-2]), told
-    assert re.match(r"c: \d+ % of \d+ held-out cells got the right category; .* the nearest in time in", told[-1]), told
+    lines = run(*words, "-o", "out.csv").output.splitlines()
+    assert re.match(r"Checked against \d+ held-out cells:", lines[-4]), lines
+    assert re.match(r"The mean absolute error of GPVAE is \d\.\d\d standard deviations", lines[-3]), lines
+    assert re.match(r"Of \d+ held-out cells, [\d.]+ % lie in their 90 % interval", lines[-2]), lines
+    assert re.match(r"c: \d+ % of \d+ held-out cells got the right category; .* the nearest in time in", lines[-1]), (
+        lines
+    )
     bare = run(*words, "-o", "bare.csv", "--interval", "0").output
     assert "error of GPVAE is" in bare
     assert "interval" not in bare

@@ -14,7 +14,7 @@ from commands import Run
 
 @pytest.mark.parametrize("command", ["fit", "impute"])
 def test_full_disk_keeps_the_checkpoint(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """No room for the result: nothing half written, and the checkpoint of the fit is still there."""
+    """If the result does not fit on the disk, nothing is half written and the checkpoint remains."""
     words = [command, "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu"]
     replace = os.replace
 

@@ -63,7 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     steps = 60_000
     lost = np.random.default_rng(0).random((steps, 2)) < 0.2
     wave = np.sin(np.arange(steps)[:, None] / 50) + np.array([0.0, 5.0])
-    wave[31_234, 0] = 40.0  # one value among many
+    wave[31_234, 0] = 40.0  # one outlier
     lost[31_234, 0] = False
     long = fill_by_hand(Panel.from_array(np.where(lost, np.nan, wave)), wave, samples=20)
     pictures, frames = imputation_of_images()

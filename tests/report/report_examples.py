@@ -1,4 +1,4 @@
-"""Imputations made by hand, and small fitted ones, to be shown."""
+"""Imputations for the tests of the report: some made by hand, some by small models."""
 
 import warnings
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.ha
 def panel_with_gaps(
     series: int = 3, steps: int = 40, columns: Sequence[str] = ("a", "b", "c"), missing: float = 0.3, seed: int = 0
 ) -> tuple[Panel, Floats]:
-    """Waves on days from 2024-03-01 on, with gaps; and the same without."""
+    """Daily waves from 2024-03-01 on, as a panel with gaps and as values without."""
     rng = np.random.default_rng(seed)
     phase, days = rng.uniform(0, 6, (series, 1, len(columns))), np.arange(steps)[None, :, None]
     waves = np.sin(days / 4 + phase) * 5 + 10.0 * np.arange(len(columns))
@@ -43,7 +43,7 @@ def panel_with_gaps(
 
 
 def log_normal_imputation(series: int = 4, steps: int = 60) -> Imputation:
-    """A real column and a positive one, whose values, and their intervals, range over five orders of magnitude."""
+    """A real column, and a positive one whose values and intervals range over five orders of magnitude."""
     panel, truth = panel_with_gaps(series, steps, columns=("real", "positive"), missing=0.4)
     rng, cells = np.random.default_rng(3), np.flatnonzero(~panel.observed)
     panel = panel.with_values(np.where(np.arange(2) == 1, np.exp(2.4 * (panel.values - 10) / 2), panel.values))
@@ -58,7 +58,7 @@ def log_normal_imputation(series: int = 4, steps: int = 60) -> Imputation:
 
 
 def fill_by_hand(panel: Panel, truth: Floats, *, spread: float = 1.0, samples: int = 60, seed: int = 1) -> Imputation:
-    """Draws that are off from the truth by 1, as they say if `spread` is 1; spread evenly, as those of imputers are."""
+    """Draws whose error has deviation 1 and that claim a deviation of `spread`, evenly spaced as an imputer's are."""
     rng, scaling = np.random.default_rng(seed), Scaling.of(panel, standardise=True)
     cells = np.flatnonzero(~panel.observed)
     centre = truth.flat[cells] + rng.normal(size=len(cells))
@@ -90,7 +90,7 @@ def imputation_with_classes() -> Imputation:
 
 
 def uneven_summary() -> dict[str, Any]:
-    """A summary of four columns, one of which does not vary, and one was never observed."""
+    """A summary of four columns, one of them constant and one never observed."""
     panel, truth = panel_with_gaps(series=4, columns=("a", "b", "still", "never"))
     truth[:, 2], truth[:, 3] = 7.0, np.nan
     panel = panel.with_values(np.where(panel.observed, truth, np.nan))

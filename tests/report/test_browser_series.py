@@ -63,14 +63,14 @@ def test_positive_values_and_their_labels(show: Show) -> None:
     np.testing.assert_allclose(shown["y"], mean, rtol=0.005)
     drawn = [y for trace in opened.traces() if trace["yaxis"] == "y2" for y in trace["y"] if y is not None]
     assert min(drawn) > 0
-    told = opened.page.evaluate(
+    labels = opened.page.evaluate(
         "document.getElementById('plot').data.filter(({name}) => name === 'filled').map((each) => each.customdata)[1]"
     )
-    numbers = [re.match(r"filled: (.*)<br>50.*<br>90&#37;: (.*) to (.*)", each) for each in told]
+    numbers = [re.match(r"filled: (.*)<br>50.*<br>90&#37;: (.*) to (.*)", each) for each in labels]
     value, low, high = np.array([[float(x.replace(",", "")) for x in each.groups()] for each in numbers if each]).T
     assert len(value) == len(mean)
     np.testing.assert_allclose(value, mean, rtol=0.05)
-    off = 0.04 * np.log(above / below) + 0.45  # said with one digit where no more is kept
+    off = 0.04 * np.log(above / below) + 0.45  # labels have one digit where the pack has no more
     assert (np.abs(np.log(low / below)) < off).all()
     assert (np.abs(np.log(high / above)) < off).all()
 
@@ -102,7 +102,7 @@ def test_zoom_applies_to_all_columns(show: Show) -> None:
     opened.page.wait_for_timeout(300)
     dragged = opened.range()
     assert dragged[1] - dragged[0] < 0.3 * (zoomed[1] - zoomed[0])
-    for trace in opened.traces():  # of every column only what is in view
+    for trace in opened.traces():  # only what is in view
         assert len(trace["x"]) < 60
     opened.page.get_by_role("button", name="all", exact=True).click()
     assert opened.range() == whole

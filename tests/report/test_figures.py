@@ -1,4 +1,4 @@
-"""The paper's figures: what is drawn is what was given, where it belongs."""
+"""The paper's figures: every value is drawn where it belongs."""
 
 from itertools import pairwise
 from typing import Any, cast
@@ -16,7 +16,7 @@ BLUE = np.array(to_rgb(MISSING))
 
 
 def drawn(frames: Frames, row: int, time: int) -> Any:
-    """One frame, cut out of the picture in the figure. (height, width, colour)"""
+    """One frame, cut out of the image in the figure. (height, width, colour)"""
     (image,) = reconstructions([frames]).axes[0].images
     assert image.get_interpolation() == "nearest"
     _, height, width = frames.image_shape
@@ -52,19 +52,19 @@ def test_colours_come_channel_by_channel_and_are_clipped() -> None:
     picture = drawn(Frames("sprites", (3, 2, 2), {"truth": values.reshape(1, -1)}), 0, 0)
     np.testing.assert_allclose(picture[0, 1], [0.0, 0.25, 1.0])
     assert picture.sum() == 1.25
-    values[0, 1, 0, 1] = np.nan  # what is mixed with blue is clipped before
+    values[0, 1, 0, 1] = np.nan  # values are clipped before they are mixed with blue
     picture = drawn(Frames("sprites", (3, 2, 2), {"input": values.reshape(1, -1)}), 0, 0)
     np.testing.assert_allclose(picture[0, 1], (2 * np.array([0.0, 0.5, 1.0]) + BLUE) / 3)
 
 
-def test_missing_pixels_are_blue_and_no_others() -> None:
+def test_only_missing_pixels_are_blue() -> None:
     values = np.array([[np.nan, 0.0, 0.5, 1.0, np.nan, 0.2]])
     picture = drawn(grey(input=values), 0, 0).reshape(-1, 3)
     np.testing.assert_array_equal(np.isclose(picture, BLUE).all(axis=1), np.isnan(values[0]))
-    assert np.ptp(BLUE) > 0.2  # no grey
+    assert np.ptp(BLUE) > 0.2  # not grey
 
 
-def test_a_pixel_of_a_colour_image_is_the_bluer_the_more_of_it_is_missing() -> None:
+def test_partly_missing_pixels_are_tinted() -> None:
     nan = np.nan
     values = np.array([[0.9, 0.9, 0.9, nan], [0.3, 0.3, nan, nan], [0.6, nan, nan, nan]]).reshape(1, -1)
     picture = drawn(Frames("sprites", (3, 1, 4), {"input": values}), 0, 0)[0]
@@ -72,7 +72,7 @@ def test_a_pixel_of_a_colour_image_is_the_bluer_the_more_of_it_is_missing() -> N
     np.testing.assert_allclose(picture, expected)
 
 
-def test_the_missing_colour_is_explained_where_it_is_used() -> None:
+def test_legend_explains_missing_pixels() -> None:
     whole, gaps = np.zeros((1, 6)), np.full((1, 6), np.nan)
     assert not reconstructions([grey(truth=whole)]).legends
     (legend,) = reconstructions([grey(truth=whole, input=gaps)]).legends
@@ -81,13 +81,13 @@ def test_the_missing_colour_is_explained_where_it_is_used() -> None:
     np.testing.assert_allclose(to_rgb(patch.get_facecolor()), BLUE)
 
 
-def test_blocks_stand_side_by_side_with_frames_of_one_size() -> None:
+def test_blocks_are_side_by_side_with_equal_frames() -> None:
     digits = grey(truth=np.zeros((4, 6)), mean=np.zeros((4, 6)))
     sprites = Frames("sprites", (3, 64, 96), {"truth": np.zeros((2, 3 * 64 * 96))})
     figure = reconstructions([digits, sprites, digits])
     assert [axis.get_title() for axis in figure.axes] == ["digits", "sprites", "digits"]
     names = [[label.get_text() for label in axis.get_yticklabels()] for axis in figure.axes]
-    assert names == [["truth", "mean"], ["truth"], ["", ""]]  # not twice the same
+    assert names == [["truth", "mean"], ["truth"], ["", ""]]  # the same names are not repeated
     boxes = [axis.get_position() for axis in figure.axes]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
     assert boxes[-1].x1 < 1
@@ -98,7 +98,7 @@ def test_blocks_stand_side_by_side_with_frames_of_one_size() -> None:
     np.testing.assert_allclose([*widths, *heights], widths[0])
 
 
-def test_names_of_rows_stay_on_the_page() -> None:
+def test_row_names_fit_on_the_page() -> None:
     frames = Frames("digits", (1, 2, 3), {"a name that is longer than most": np.zeros((4, 6)), "i": np.zeros((4, 6))})
     figure = reconstructions([frames])
     figure.draw_without_rendering()
@@ -108,12 +108,12 @@ def test_names_of_rows_stay_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (3, 6), (24,)])
-def test_a_row_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_row_with_wrong_shape_is_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"digits: row 'mean' must have shape \(4, 6\), got"):
         grey(truth=np.zeros((4, 6)), mean=np.zeros(shape))
 
 
-def test_frames_that_cannot_be_drawn_are_refused() -> None:
+def test_invalid_frames_are_rejected() -> None:
     for rows in ({}, {"truth": np.zeros((0, 6))}):
         with pytest.raises(ValueError, match="digits: no frames"):
             grey(**rows)
@@ -124,7 +124,7 @@ def test_frames_that_cannot_be_drawn_are_refused() -> None:
 
 
 def chart(variables: int = 2, **changes: Any) -> tuple[dict[str, Any], Figure]:
-    """What is drawn for a patient, and the drawing."""
+    """The arguments of a patient's figure, and the figure."""
     rng = np.random.default_rng(1)
     whole = rng.normal(size=(20, variables))
     place = rng.uniform(size=whole.shape)
@@ -142,8 +142,8 @@ def chart(variables: int = 2, **changes: Any) -> tuple[dict[str, Any], Figure]:
 
 
 def line(axis: Axes, label: str) -> Any:
-    (found,) = [each for each in axis.lines if each.get_label() == label]
-    return found
+    (match,) = [candidate for candidate in axis.lines if candidate.get_label() == label]
+    return match
 
 
 @pytest.mark.parametrize(("label", "name"), [("observed", "observed"), ("held out", "held_out")])
@@ -164,7 +164,7 @@ def test_observed_and_held_out_points_differ_in_colour_and_shape() -> None:
     assert observed.get_marker() != held_out.get_marker()
 
 
-def test_lines_run_through_their_values_and_forward_goes_in_steps() -> None:
+def test_lines_and_steps_of_baselines() -> None:
     given, figure = chart()
     for j, axis in enumerate(figure.axes):
         lines = {**given["lines"], "GP-VAE": given["mean"]}
@@ -186,7 +186,7 @@ def test_the_band_reaches_from_lower_to_upper() -> None:
         assert outline == {*lower, *upper}
 
 
-def test_titles_count_what_the_methods_did_not_see() -> None:
+def test_titles_give_the_missing_share_of_the_input() -> None:
     observed, held_out = np.full((20, 2), np.nan), np.full((20, 2), np.nan)
     observed[:15, 0] = held_out[15, 0] = 1.0
     _, figure = chart(variables=2, observed=observed, held_out=held_out)
@@ -202,7 +202,7 @@ def test_one_legend_for_all_panels() -> None:
 
 
 @pytest.mark.parametrize(("variables", "with_hours"), [(1, [0]), (4, [2, 3]), (5, [2, 3, 4]), (9, [6, 7, 8])])
-def test_a_panel_for_each_variable_with_hours_below_the_lowest(variables: int, with_hours: list[int]) -> None:
+def test_panel_for_each_variable_with_time_labels_at_the_bottom(variables: int, with_hours: list[int]) -> None:
     _, figure = chart(variables, unit="days")
     assert len(figure.axes) == variables
     figure.draw_without_rendering()
@@ -212,13 +212,13 @@ def test_a_panel_for_each_variable_with_hours_below_the_lowest(variables: int, w
 
 
 @pytest.mark.parametrize("name", ["observed", "held_out", "mean", "lower", "upper"])
-def test_an_array_of_another_shape_is_refused(name: str) -> None:
+def test_array_with_wrong_shape_is_rejected(name: str) -> None:
     changes: dict[str, Any] = {name: np.zeros((20, 3))}
     with pytest.raises(ValueError, match=rf"{name} must have shape \(20, 2\) .*, got \(20, 3\)"):
         chart(**changes)
 
 
-def test_charts_that_cannot_be_drawn_are_refused() -> None:
+def test_invalid_charts_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"line 'mean' must have shape .*, got \(19, 2\)"):
         chart(lines={"mean": np.zeros((19, 2))})
     with pytest.raises(ValueError, match="cannot be both"):

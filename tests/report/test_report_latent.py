@@ -28,7 +28,7 @@ def test_latent_ignored_by_the_decoder_has_no_influence(tiny: GPVAE, waves: Any)
     first: Any = next(iter(tiny.model_.decoder.children()))
     first.weight.data[:, 1] = 0
     influence = tiny.influence(waves)
-    assert influence.shape == (5, 3)  # three latents, all of them, and the surroundings
+    assert influence.shape == (5, 3)  # three latents, all of them together, and the nearest visible values
     assert (influence[1] == 0).all()
     assert (influence[[0, 2, 3, 4]] > 0).all()
 
@@ -64,18 +64,18 @@ def test_length_scales(kernel: Any, expected: float, waves: Any) -> None:
 
 def test_report_of_latents(tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpvae.report.latent.MAX_NUMBERS", 400)
-    found = summary(tiny.fit(waves).impute(waves))["latent"]
-    assert (found["kept"], len(found["packs"]), found["dims"]) == (4, 4, 3)
-    assert found["influence"]["rows"][-2:] == ["all latent series", "nearest visible values"]
-    assert sorted(found["order"]) == [0, 1, 2]
+    result = summary(tiny.fit(waves).impute(waves))["latent"]
+    assert (result["kept"], len(result["packs"]), result["dims"]) == (4, 4, 3)
+    assert result["influence"]["rows"][-2:] == ["all latent series", "nearest visible values"]
+    assert sorted(result["order"]) == [0, 1, 2]
 
 
 def test_summary_of_training(tiny: GPVAE, waves: Any) -> None:
     imputation = tiny.fit(waves).impute(waves)
-    found = summary(imputation)["training"]
-    assert found["epochs"] == 6
-    last = found["losses"]["validation"][-1]
-    assert f"The negative log density at held-out cells is {last:.3f} after the last of 6" in found["sentence"]
+    result = summary(imputation)["training"]
+    assert result["epochs"] == 6
+    last = result["losses"]["validation"][-1]
+    assert f"The negative log density at held-out cells is {last:.3f} after the last of 6" in result["sentence"]
     facts = dict(summary(imputation)["model"]["facts"])
     assert {"latent series", "time to fit", "time to fill", "parameters"} <= {*facts}
 
@@ -90,9 +90,11 @@ def test_summary_of_training(tiny: GPVAE, waves: Any) -> None:
     ],
 )
 def test_description_of_training(scores: list[float | None], words: str) -> None:
-    told = describe({"validation": scores}, "error", keeps_last=False)
-    assert told.startswith("The error at held-out cells was lowest in epoch")
-    assert words in told
-    told = describe({"validation": scores}, "error", keeps_last=True)
-    assert told.startswith(f"The error at held-out cells is {scores[-1]:.3f} after the last of {len(scores)} epochs")
-    assert words.replace("Later epochs were no better", "It was lowest in epoch 2 (-1.000)") in told
+    sentence = describe({"validation": scores}, "error", keeps_last=False)
+    assert sentence.startswith("The error at held-out cells was lowest in epoch")
+    assert words in sentence
+    sentence = describe({"validation": scores}, "error", keeps_last=True)
+    assert sentence.startswith(
+        f"The error at held-out cells is {scores[-1]:.3f} after the last of {len(scores)} epochs"
+    )
+    assert words.replace("Later epochs were no better", "It was lowest in epoch 2 (-1.000)") in sentence

@@ -19,40 +19,40 @@ def test_gap_lengths_are_counted_within_series() -> None:
         np.array([[nan, one], [nan, one], [one, nan], [nan, one]]),
         np.array([[nan, one], [one, nan], [nan, nan]]),
     ]
-    found = pattern(Panel.from_list(data))
+    result = pattern(Panel.from_list(data))
     # x0: 2, 1 and, in the next series, 1, 1; x1: 1 and 2.
-    assert [(each["name"], each["gaps"], each["values"]) for each in found["gaps"]["groups"]] == [
+    assert [(each["name"], each["gaps"], each["values"]) for each in result["gaps"]["groups"]] == [
         ("1", 4, 4),
         ("2", 2, 4),
     ]
-    assert found["longest"] == [2, 2]
-    assert "Of 6 gaps, 67 % are single steps; the longest has 2." in found["gaps"]["sentence"]
+    assert result["longest"] == [2, 2]
+    assert "Of 6 gaps, 67 % are single steps; the longest has 2." in result["gaps"]["sentence"]
 
 
 def test_correlation_of_gaps() -> None:
     rng = np.random.default_rng(0)
     lost = rng.random((400, 3)) < 0.3
     lost[:, 1] = lost[:, 0]
-    found = pattern(Panel.from_array(np.where(lost, np.nan, 1.0)))["together"]
-    np.testing.assert_allclose(found["correlation"], np.corrcoef(lost.T), atol=1e-3)
-    assert "where x0 is missing, x1 is also missing in 100 % of the steps" in found["sentence"]
+    result = pattern(Panel.from_array(np.where(lost, np.nan, 1.0)))["together"]
+    np.testing.assert_allclose(result["correlation"], np.corrcoef(lost.T), atol=1e-3)
+    assert "where x0 is missing, x1 is also missing in 100 % of the steps" in result["sentence"]
 
 
 def test_missing_shares_over_time_and_series() -> None:
     panel, _ = panel_with_gaps(series=4, steps=10)
-    found = pattern(panel)
+    result = pattern(panel)
     gaps = ~panel.observed.reshape(4, 10, 3)
-    np.testing.assert_allclose(found["over_time"]["shares"], gaps.mean(axis=0).T, atol=1e-3)
+    np.testing.assert_allclose(result["over_time"]["shares"], gaps.mean(axis=0).T, atol=1e-3)
     shares = gaps.mean(axis=1)
     fullest = np.argsort(shares.sum(axis=1), kind="stable")
-    np.testing.assert_allclose(found["over_series"]["shares"], shares[fullest], atol=1e-3)
+    np.testing.assert_allclose(result["over_series"]["shares"], shares[fullest], atol=1e-3)
 
 
 def test_column_never_observed_is_not_counted_as_a_gap() -> None:
     values = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, np.nan]])
-    found = pattern(replace(Panel.from_array(values), columns=("a", "never")))
-    assert found["gaps"]["groups"] == [{"name": "1", "gaps": 1, "values": 1}]
-    assert found["gaps"]["sentence"].endswith("the longest has 1. Not counted: never, never observed.")
+    result = pattern(replace(Panel.from_array(values), columns=("a", "never")))
+    assert result["gaps"]["groups"] == [{"name": "1", "gaps": 1, "values": 1}]
+    assert result["gaps"]["sentence"].endswith("the longest has 1. Not counted: never, never observed.")
 
 
 def test_series_names_are_listed_only_if_few() -> None:
@@ -64,22 +64,22 @@ def test_series_names_are_listed_only_if_few() -> None:
 def test_cells_hidden_for_the_test_do_not_count_as_missing() -> None:
     panel, truth = panel_with_gaps()
     hidden = ~panel.observed & (np.arange(len(truth)) % 2 == 0)[:, None]
-    found = summary(fill_by_hand(panel, truth), truth=truth, held_out=hidden)
+    result = summary(fill_by_hand(panel, truth), truth=truth, held_out=hidden)
     own = ~panel.observed & ~hidden
-    assert found["data"]["missing"] == own.sum() == sum(column["missing"] for column in found["columns"])
-    assert found["series"]["missing"][0] == pytest.approx(own[:40].mean(), abs=1e-4)
-    assert found["series"]["hidden"][0] == pytest.approx(hidden[:40].mean(), abs=1e-4)
-    assert found["data"]["sentence"].endswith(f"For the test, {hidden.sum()} known values were hidden.")
-    assert sum(group["values"] for group in found["missing"]["gaps"]["groups"]) == own.sum()
+    assert result["data"]["missing"] == own.sum() == sum(column["missing"] for column in result["columns"])
+    assert result["series"]["missing"][0] == pytest.approx(own[:40].mean(), abs=1e-4)
+    assert result["series"]["hidden"][0] == pytest.approx(hidden[:40].mean(), abs=1e-4)
+    assert result["data"]["sentence"].endswith(f"For the test, {hidden.sum()} known values were hidden.")
+    assert sum(group["values"] for group in result["missing"]["gaps"]["groups"]) == own.sum()
     complete = summary(fill_by_hand(panel, truth), truth=truth, held_out=~panel.observed)
     assert complete["data"]["sentence"].startswith("No values are missing. For the test")
 
 
 def test_many_times_are_binned() -> None:
-    found = pattern(Panel.from_array(np.where(np.arange(5000) < 2500, np.nan, 1.0)[:, None]))["over_time"]
-    assert len(found["times"]) == len(found["shares"][0]) == 120
-    assert found["shares"][0][0] == 1
-    assert found["shares"][0][-1] == 0
+    result = pattern(Panel.from_array(np.where(np.arange(5000) < 2500, np.nan, 1.0)[:, None]))["over_time"]
+    assert len(result["times"]) == len(result["shares"][0]) == 120
+    assert result["shares"][0][0] == 1
+    assert result["shares"][0][-1] == 0
 
 
 def test_picking_series_keeps_their_rows_and_times() -> None:

@@ -1,4 +1,4 @@
-"""The values in a page: what is unpacked is what was packed."""
+"""The packed values of series in a page."""
 
 import gzip
 from base64 import b64decode
@@ -23,7 +23,7 @@ from gpvae.report.packing import FINE, LEVELS, LOGARITHM, NOT_NEGATIVE, Packer
 
 
 class Unpacked:
-    """What unpack.js does with a pack."""
+    """A pack, unpacked as unpack.js does it."""
 
     def __init__(self, packed: bytes, panel: Panel, packer: Packer, truth: bool):
         self.bytes, self.at = gzip.decompress(packed), 0
@@ -57,25 +57,25 @@ def test_unpacked_values_equal_the_packed_ones() -> None:
     panel, truth = panel_with_gaps(series=4, steps=30)
     imputation, packer = fill_by_hand(panel, truth), Packer(bands=True, samples=3, certainty=False)
     held_out = ~panel.observed & (np.arange(panel.values.size).reshape(panel.values.shape) % 2 == 0)
-    found = Unpacked(packer.pack(imputation, truth, held_out), panel, packer, truth=True)
-    np.testing.assert_array_equal(found.times, panel.times)
-    np.testing.assert_array_equal(found.state & 3, in_pack_order(panel, np.where(panel.observed, 1, 2)))
+    result = Unpacked(packer.pack(imputation, truth, held_out), panel, packer, truth=True)
+    np.testing.assert_array_equal(result.times, panel.times)
+    np.testing.assert_array_equal(result.state & 3, in_pack_order(panel, np.where(panel.observed, 1, 2)))
     seen, held = (in_pack_order(panel, each) for each in (panel.observed, held_out))
-    np.testing.assert_array_equal(found.observed, in_pack_order(panel, panel.values)[seen].astype(np.float32))
-    np.testing.assert_array_equal(found.truth, in_pack_order(panel, truth)[held].astype(np.float32))
+    np.testing.assert_array_equal(result.observed, in_pack_order(panel, panel.values)[seen].astype(np.float32))
+    np.testing.assert_array_equal(result.truth, in_pack_order(panel, truth)[held].astype(np.float32))
     lengths = [int(length) for length in panel.lengths for _ in panel.columns]
     group = np.repeat(np.arange(len(lengths)), lengths)[~seen]
-    mean = found.lowest[group] + found.mean / LEVELS * found.span[group]
+    mean = result.lowest[group] + result.mean / LEVELS * result.span[group]
     exact = in_pack_order(panel, imputation.mean_rows)[~seen]
-    assert (np.abs(mean - exact) <= found.span[group] / LEVELS).all()
-    width = found.widest[group] * np.exp(found.width / -32.0)
-    low = mean - (found.place / 32 - 2) * width
+    assert (np.abs(mean - exact) <= result.span[group] / LEVELS).all()
+    width = result.widest[group] * np.exp(result.width / -32.0)
+    low = mean - (result.place / 32 - 2) * width
     bands = [in_pack_order(panel, rows)[~seen] for rows in imputation.quantile_rows(0.05, 0.25, 0.75, 0.95)]
-    ends = (low, low + found.lower / 32 * width, low + found.upper / 32 * width, low + width)
+    ends = (low, low + result.lower / 32 * width, low + result.upper / 32 * width, low + width)
     for near, band in zip(ends, bands, strict=True):
         assert (np.abs(near - band) <= 0.05 * (bands[3] - bands[0])).all()
-    assert (found.scale == 0).all()
-    for k, sample in enumerate(found.samples):
+    assert (result.scale == 0).all()
+    for k, sample in enumerate(result.samples):
         near = low + (sample / 16 - 7.5) * width
         stacked = np.full(panel.values.size, np.nan)
         assert imputation.draws is not None
@@ -85,25 +85,25 @@ def test_unpacked_values_equal_the_packed_ones() -> None:
 
 
 def test_positive_values_are_packed_on_a_log_scale() -> None:
-    """Off by no more than 0.5 %, ends of bands by no more than 4 % of the band, both counted in the logarithm."""
+    """Values within 0.5 %, and ends of bands within 4 % of the band, on the log scale."""
     imputation, packer = log_normal_imputation(), Packer(bands=True, samples=3, certainty=False)
     panel = imputation.panel
-    found = Unpacked(packer.pack(imputation, None, None), panel, packer, truth=False)
-    assert found.scale.tolist() == [0, LOGARITHM | NOT_NEGATIVE]
+    result = Unpacked(packer.pack(imputation, None, None), panel, packer, truth=False)
+    assert result.scale.tolist() == [0, LOGARITHM | NOT_NEGATIVE]
     lengths = [int(length) for length in panel.lengths for _ in panel.columns]
     gaps = ~in_pack_order(panel, panel.observed)
     group = np.repeat(np.arange(len(lengths)), lengths)[gaps]
     positive = group % 2 == 1
-    mean = found.lowest[group] + found.mean / LEVELS * found.span[group]
-    width = found.widest[group] * np.exp(found.width / -32.0)
-    low = mean - (found.place / 32 - 2) * width
+    mean = result.lowest[group] + result.mean / LEVELS * result.span[group]
+    width = result.widest[group] * np.exp(result.width / -32.0)
+    low = mean - (result.place / 32 - 2) * width
     exact = in_pack_order(panel, imputation.mean_rows)[gaps]
     assert exact[positive].max() / exact[positive].min() > 1e4
     np.testing.assert_allclose(np.exp(mean[positive]), exact[positive], rtol=0.005)
     np.testing.assert_allclose(mean[~positive], exact[~positive], atol=0.01)
     bands = np.array([in_pack_order(panel, rows)[gaps] for rows in imputation.quantile_rows(0.05, 0.25, 0.75, 0.95)])
     bands[:, positive] = np.log(bands[:, positive])
-    ends = (low, low + found.lower / 32 * width, low + found.upper / 32 * width, low + width)
+    ends = (low, low + result.lower / 32 * width, low + result.upper / 32 * width, low + width)
     for near, band in zip(ends, bands, strict=True):
         assert (np.abs(near - band) <= 0.04 * (bands[3] - bands[0])).all()
 
@@ -129,17 +129,17 @@ def test_series_are_split_into_packs_without_losing_any(monkeypatch: pytest.Monk
 def test_too_many_series_are_cut_to_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpvae.report.series.MAX_CELLS", 250)
     panel, truth = panel_with_gaps(series=5)
-    found = summary(fill_by_hand(panel, truth))["series"]
-    assert (found["kept"], found["packs"][-1]["last"], len(found["ids"])) == (2, 2, 5)
+    result = summary(fill_by_hand(panel, truth))["series"]
+    assert (result["kept"], result["packs"][-1]["last"], len(result["ids"])) == (2, 2, 5)
 
 
 def test_series_that_is_too_long_is_cut_to_its_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpvae.report.series.MAX_CELLS", 75)
     panel, truth = panel_with_gaps(series=2)
     imputation = fill_by_hand(panel, truth)
-    found = summary(imputation, truth=truth, held_out=~panel.observed)["series"]
-    assert (found["kept"], found["max_steps"], found["lengths"]) == (1, 25, [40, 40])
-    (pack,) = found["packs"]
+    result = summary(imputation, truth=truth, held_out=~panel.observed)["series"]
+    assert (result["kept"], result["max_steps"], result["lengths"]) == (1, 25, [40, 40])
+    (pack,) = result["packs"]
     packer = Packer(bands=True, samples=3, certainty=False)
     begun = Unpacked(b64decode(pack["data"]), panel.pick(np.arange(1), 25), packer, truth=True)
     np.testing.assert_array_equal(begun.times, panel.times[:25])
@@ -149,7 +149,7 @@ def test_series_that_is_too_long_is_cut_to_its_first_steps(monkeypatch: pytest.M
 
 
 def test_packs_are_small() -> None:
-    """A tenth of 1,000 series × 48 × 35 with four fifths missing, of which a page may have 15 MB."""
+    """A tenth of 1,000 series × 48 × 35 with 80 % missing, for which a page may take 15 MB."""
     panel, truth = panel_with_gaps(series=100, steps=48, columns=[f"c{j}" for j in range(35)], missing=0.8)
     packs = summary(fill_by_hand(panel, truth))["series"]["packs"]
     assert sum(len(pack["data"]) for pack in packs) < 1.2e6

@@ -96,7 +96,7 @@ def test_markup_in_names_is_escaped() -> None:
     tags = re.findall(r"<(script|img)\b", report.html)
     assert tags.count("img") == 0
     packs = len(report.summary["series"]["packs"])
-    assert tags.count("script") == 2 + len(SCRIPTS) + packs  # the JSON, Plotly, the page's own
+    assert tags.count("script") == 2 + len(SCRIPTS) + packs  # the JSON and Plotly, then the scripts and packs
     assert json.loads(re.findall(r'id="data">(.*?)</script>', report.html)[0])["columns"][0]["name"] == HOSTILE
 
 
@@ -139,12 +139,12 @@ def test_report_of_an_evaluation_has_the_held_out_values(tmp_path: Path) -> None
     whole = panel.with_values(truth)
     result = evaluate(whole, random(whole, 0.2, 0), {"mean": Mean(), "linear": Conformal(Linear())})
     report = result.report(tmp_path / "report.html")
-    found = report.summary
-    assert found["series"]["truth"]
-    assert found["model"]["name"] == "linear"
-    assert [score["method"] for score in found["scores"]] == ["mean", "linear"]
-    assert found["trust"]["cells"] == result.cells.sum()
-    pack = gzip.decompress(b64decode(found["series"]["packs"][0]["data"]))
+    content = report.summary
+    assert content["series"]["truth"]
+    assert content["model"]["name"] == "linear"
+    assert [score["method"] for score in content["scores"]] == ["mean", "linear"]
+    assert content["trust"]["cells"] == result.cells.sum()
+    pack = gzip.decompress(b64decode(content["series"]["packs"][0]["data"]))
     state = np.frombuffer(pack, np.uint8, truth.size, 8 * len(truth))
     assert (state & 4 > 0).sum() == (state & 3 == 2).sum() == result.cells.sum()
 

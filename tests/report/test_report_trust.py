@@ -37,34 +37,34 @@ from gpvae.report.trust import assess
 )
 def test_verdict_matches_the_coverage(spread: float, verdict: str, words: str) -> None:
     panel, truth = panel_with_gaps(series=20, steps=60)
-    found = assess(Evidence(fill_by_hand(panel, truth, spread=spread), truth, ~panel.observed), "by hand")
-    assert found["coverage"]["verdict"] == verdict
-    assert words in found["coverage"]["sentence"]
+    result = assess(Evidence(fill_by_hand(panel, truth, spread=spread), truth, ~panel.observed), "by hand")
+    assert result["coverage"]["verdict"] == verdict
+    assert words in result["coverage"]["sentence"]
     expected = {1.0: 0.9, 0.4: 0.49, 3.0: 1.0}[spread]  # P(|N(0, 1)| < 1.645 spread)
-    assert abs(found["coverage"]["share"] - expected) < 0.05
-    outer = found["pit"]["shares"][0] + found["pit"]["shares"][-1]
+    assert abs(result["coverage"]["share"] - expected) < 0.05
+    outer = result["pit"]["shares"][0] + result["pit"]["shares"][-1]
     assert {1.0: abs(outer - 0.2) < 0.05, 0.4: outer > 0.4, 3.0: outer < 0.05}[spread]
-    assert {1.0: "evenly", 0.4: "overconfident", 3.0: "too cautious"}[spread] in found["pit"]["sentence"]
-    assert sum(found["pit"]["shares"]) == pytest.approx(1)  # those beyond all draws too
+    assert {1.0: "evenly", 0.4: "overconfident", 3.0: "too cautious"}[spread] in result["pit"]["sentence"]
+    assert sum(result["pit"]["shares"]) == pytest.approx(1)  # including those beyond all draws
 
 
 def test_cells_that_set_the_intervals_do_not_prove_calibration() -> None:
     panel, truth = panel_with_gaps(series=20, steps=60)
-    found = assess(
+    result = assess(
         Evidence(fill_by_hand(panel, truth), truth, ~panel.observed, caveat="They set the intervals."), "by hand"
     )
-    assert found["coverage"]["verdict"] == "calibrated"
-    assert "well calibrated" not in found["coverage"]["sentence"]
-    assert "These cells also set the interval widths, so expect slightly lower" in found["coverage"]["sentence"]
+    assert result["coverage"]["verdict"] == "calibrated"
+    assert "well calibrated" not in result["coverage"]["sentence"]
+    assert "These cells also set the interval widths, so expect slightly lower" in result["coverage"]["sentence"]
 
 
 @pytest.mark.parametrize(
-    "maker", [GPVAE(epochs=3, device="cpu"), Conformal(Linear()), GP(epochs=2, device="cpu")], ids=lambda m: m.name
+    "imputer", [GPVAE(epochs=3, device="cpu"), Conformal(Linear()), GP(epochs=2, device="cpu")], ids=lambda m: m.name
 )
-def test_column_order_does_not_matter(maker: Imputer) -> None:
-    """A model may have learned from a table with another one."""
+def test_column_order_does_not_matter(imputer: Imputer) -> None:
+    """A table may have the columns in another order than the one that the model was fitted to."""
     panel, _ = panel_with_gaps(series=6, steps=60)
-    fitted = maker.fit(panel)
+    fitted = imputer.fit(panel)
     turned = panel.select(panel.columns[::-1])
     here, there = (fitted.impute(each) for each in (panel, turned))
     assert (np.diff(there.cells) > 0).all()
@@ -77,16 +77,16 @@ def test_column_order_does_not_matter(maker: Imputer) -> None:
     cells = panel.observed & (np.arange(len(panel.values)) % 7 == 0)[:, None]
     shares = []
     for each in (panel, turned):
-        asked = cells if each is panel else cells[:, ::-1]
-        evidence = Evidence(fitted.impute(hide(each, asked)), each.values, asked)
+        hidden = cells if each is panel else cells[:, ::-1]
+        evidence = Evidence(fitted.impute(hide(each, hidden)), each.values, hidden)
         shares.append(assess(evidence, "by hand")["coverage"]["share"])
     assert shares[0] == pytest.approx(shares[1])
 
 
 def test_biased_draws_are_reported() -> None:
     panel, truth = panel_with_gaps(series=60, steps=60)
-    found = assess(Evidence(fill_by_hand(panel, truth - 0.06), truth, ~panel.observed), "by hand")
-    assert found["pit"]["sentence"] == (
+    result = assess(Evidence(fill_by_hand(panel, truth - 0.06), truth, ~panel.observed), "by hand")
+    assert result["pit"]["sentence"] == (
         "True values are almost evenly distributed among the draws. The draws are slightly too low on average."
     )
 
@@ -94,10 +94,10 @@ def test_biased_draws_are_reported() -> None:
 def test_coverage_by_column_and_distance() -> None:
     panel, truth = panel_with_gaps(series=6, steps=50, missing=0.5)
     imputation, cells = fill_by_hand(panel, truth), ~panel.observed
-    found = assess(Evidence(imputation, truth, cells), "by hand")
+    result = assess(Evidence(imputation, truth, cells), "by hand")
     lower, upper = imputation.interval_rows(0.9)
     inside = (lower <= truth) & (truth <= upper)
-    for each in found["by_column"]["columns"]:
+    for each in result["by_column"]["columns"]:
         j = panel.columns.index(each["name"])
         assert each["share"] == pytest.approx(inside[cells[:, j], j].mean())
     near = 0
@@ -105,21 +105,21 @@ def test_coverage_by_column_and_distance() -> None:
         seen = panel.observed[rows]
         for t, j in np.argwhere(~seen):
             near += bool(np.abs(np.flatnonzero(seen[:, j]) - t).min() == 1)
-    assert found["by_distance"]["groups"][0]["name"] == "1"
-    assert found["by_distance"]["groups"][0]["cells"] == near
+    assert result["by_distance"]["groups"][0]["name"] == "1"
+    assert result["by_distance"]["groups"][0]["cells"] == near
 
 
 def test_errors_of_other_methods() -> None:
     panel, truth = panel_with_gaps(series=20, steps=60)
     others = {"linear": Linear().fit(panel).impute(panel), "mean": Mean().fit(panel).impute(panel)}
-    found = assess(Evidence(fill_by_hand(panel, truth), truth, ~panel.observed, others), "by hand")["errors"]
-    error = {each["name"]: each["error"] for each in found["methods"]}
+    result = assess(Evidence(fill_by_hand(panel, truth), truth, ~panel.observed, others), "by hand")["errors"]
+    error = {each["name"]: each["error"] for each in result["methods"]}
     scale = np.nanstd(panel.values, axis=0)
     exact = (np.abs(others["mean"].mean_rows - truth) / scale)[~panel.observed].mean()
     assert error["mean"] == pytest.approx(exact)
     assert error["linear"] < error["by hand"] < error["mean"]
-    assert all(each["low"] < each["error"] < each["high"] for each in found["methods"])
-    assert "more than that of linear: use linear for this data" in found["sentence"]
+    assert all(each["low"] < each["error"] < each["high"] for each in result["methods"])
+    assert "more than that of linear: use linear for this data" in result["sentence"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
@@ -129,11 +129,11 @@ def test_few_cells_give_no_verdict(count: int) -> None:
     cells[tuple(np.argwhere(~panel.observed)[:count].T)] = True
     others = {"linear": Linear().fit(panel).impute(panel)}
     imputation = fill_by_hand(panel, truth, spread=0.1)
-    found = assess(Evidence(imputation, truth, cells, others), "by hand")
-    assert found["coverage"] is found["calibration"] is found["pit"] is None
-    assert "too few to tell" in found["unknown"]
-    assert "too few cells to tell whether another method is better" in found["errors"]["sentence"]
-    assert all((each["low"] is None) == (count == 1) for each in found["errors"]["methods"])
+    result = assess(Evidence(imputation, truth, cells, others), "by hand")
+    assert result["coverage"] is result["calibration"] is result["pit"] is None
+    assert "too few to tell" in result["unknown"]
+    assert "too few cells to tell whether another method is better" in result["errors"]["sentence"]
+    assert all((each["low"] is None) == (count == 1) for each in result["errors"]["methods"])
     evidence = Evidence(imputation, truth, cells, others)
     shown = Report(summary(imputation, evidence=evidence)).html
     assert ("Bars are 95 % intervals" in shown) == (count > 1)
@@ -146,46 +146,46 @@ def test_correlated_failures_widen_the_interval_of_the_share() -> None:
     assert poor.draws is not None
     failing = np.isin(panel.series_of_row[good.cells // 3], [0])
     draws = replace(good.draws, scaled=np.where(failing[:, None], poor.draws.scaled, good.draws.scaled))
-    found = assess(Evidence(replace(good, draws=draws), truth, ~panel.observed), "x")
-    point = found["calibration"]["points"][-1]
+    result = assess(Evidence(replace(good, draws=draws), truth, ~panel.observed), "x")
+    point = result["calibration"]["points"][-1]
     assert point["share"] < 0.87
-    assert point["high"] > 0.9  # one of twenty series: that may be chance
-    assert found["coverage"]["verdict"] == "unclear"
-    assert found["by_column"]["sentence"].startswith("No column has significantly fewer")
+    assert point["high"] > 0.9  # one of twenty series fails, which may be chance
+    assert result["coverage"]["verdict"] == "unclear"
+    assert result["by_column"]["sentence"].startswith("No column has significantly fewer")
 
 
 def test_single_values_have_errors_but_no_intervals() -> None:
     panel, truth = panel_with_gaps()
-    found = assess(Evidence(Linear().fit(panel).impute(panel), truth, ~panel.observed), "Linear")
-    assert found["errors"]
-    assert found["calibration"] is None
-    assert "single values" in found["unknown"]
+    result = assess(Evidence(Linear().fit(panel).impute(panel), truth, ~panel.observed), "Linear")
+    assert result["errors"]
+    assert result["calibration"] is None
+    assert "single values" in result["unknown"]
 
 
 def test_too_few_samples_are_reported() -> None:
     panel, truth = panel_with_gaps()
     imputation = fill_by_hand(panel, truth, samples=5)
     assert "at least 19 samples" in assess(Evidence(imputation, truth, ~panel.observed), "x")["unknown"]
-    found = summary(imputation)["series"]
-    assert not found["bands"]
-    assert "at least 19 samples" in found["without_bands"]
+    result = summary(imputation)["series"]
+    assert not result["bands"]
+    assert "at least 19 samples" in result["without_bands"]
 
 
 def test_imputer_is_checked_on_its_held_out_cells(tiny: GPVAE, waves: Any, tmp_path: Path) -> None:
     imputation = tiny.fit(waves).impute(waves)
-    found = imputation.report().summary
+    result = imputation.report().summary
     held_out = tiny.held_out(imputation.panel)
     assert held_out is not None
-    assert found["trust"]["cells"] == held_out.sum()
+    assert result["trust"]["cells"] == held_out.sum()
     uses = "monitor training (and to choose between its branches, if it forked) and to set the noise level, if"
-    assert uses in found["trust"]["caveat"]
-    assert "half of them lie in gaps like those of the data" in found["trust"]["caveat"]
+    assert uses in result["trust"]["caveat"]
+    assert "half of them lie in gaps like those of the data" in result["trust"]["caveat"]
     best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()
     assert "used to select the best epoch and to set the noise level, if" in best.summary["trust"]["caveat"]
-    assert [each["name"] for each in found["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
+    assert [each["name"] for each in result["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
     tiny.save(tmp_path / "model")
     loaded = GPVAE.load(tmp_path / "model", device="cpu")
-    assert loaded.impute(waves).report().summary["trust"] == found["trust"]
+    assert loaded.impute(waves).report().summary["trust"] == result["trust"]
     for imputer in (tiny, loaded):
         other = imputer.impute(waves[:4]).report().summary["trust"]
         assert other["coverage"] is None
@@ -201,14 +201,14 @@ def test_imputer_is_checked_on_its_held_out_cells(tiny: GPVAE, waves: Any, tmp_p
 
 
 def test_text_column_that_a_method_ignores() -> None:
-    """Be it more labels than categories may have."""
+    """Even if it has more labels than a categorical column may have."""
     frame = pd.DataFrame({"x": np.sin(np.arange(150.0)), "name": [f"n{i}" for i in range(150)]})
     frame.loc[::7, "x"] = np.nan
     panel = Panel.from_frame(frame, categories=["name"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = BRITS(epochs=1, device="cpu").fit(panel).impute(panel).report().summary["trust"]
-    assert found["cells"] > 0
+        result = BRITS(epochs=1, device="cpu").fit(panel).impute(panel).report().summary["trust"]
+    assert result["cells"] > 0
 
 
 def test_units_and_baselines_use_all_data(waves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,10 +229,10 @@ def test_units_and_baselines_use_all_data(waves: Any, monkeypatch: pytest.Monkey
 
 
 def test_conformal_intervals_are_calibrated(waves: Any) -> None:
-    found = Conformal(Linear()).fit(waves).impute(waves).report().summary
-    assert found["trust"]["coverage"]["verdict"] == "calibrated"
-    assert found["trust"]["pit"] is None
-    assert "epoch" not in found["trust"]["caveat"]
-    assert "cover the right share of these very cells" in found["trust"]["caveat"]
-    assert found["series"]["bands"]
-    assert not found["series"]["samples"]
+    result = Conformal(Linear()).fit(waves).impute(waves).report().summary
+    assert result["trust"]["coverage"]["verdict"] == "calibrated"
+    assert result["trust"]["pit"] is None
+    assert "epoch" not in result["trust"]["caveat"]
+    assert "cover the right share of these very cells" in result["trust"]["caveat"]
+    assert result["series"]["bands"]
+    assert not result["series"]["samples"]

@@ -81,7 +81,7 @@ def _use_of_held_out(imputation: Imputation) -> str:
     uses = [last if keeps_last_epoch(imputer) else "select the best epoch"]
     if isinstance(imputer, GPVAE):
         uses.append("to set the noise level, if it is learned")
-    choice = "They were chosen at random, cell by cell; longer gaps are harder to fill."
+    choice = "They are single cells, chosen at random; longer gaps are harder to fill."
     if not imputation.panel.observed.all():
-        choice = "About half of them lie in gaps like those of the data; the others were chosen cell by cell."
+        choice = "About half of them lie in gaps like those of the data; the others are single cells, chosen at random."
     return f"they were used to {' and '.join(uses)}, so expect slightly larger errors elsewhere. {choice}"

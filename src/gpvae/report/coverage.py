@@ -140,7 +140,7 @@ def by_distance(coverage: Coverage) -> dict[str, Any]:
     if len(groups) == 1:
         sentence = f"All these cells are {_position(groups[0]['name'])}, so this says nothing about other cells."
     elif not low:
-        sentence = "Coverage does not drop with the distance to the nearest observation of the column."
+        sentence = "Coverage is not significantly low at any distance to the nearest observation of the column."
     else:
         sentence = f"For cells {_position(low[0]['name'])}, only {percent(low[0]['share'])} lie in the 90 % interval."
     return {"groups": groups, "sentence": sentence}

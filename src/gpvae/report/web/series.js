@@ -178,107 +178,107 @@ const hoverOf = (column, of, t) => {
   return `filled: ${value}<br>50&#37;: ${span(of.low50[t], of.high50[t])}<br>90&#37;: ${span(of.low[t], of.high[t])}`;
 };
 
+// What the traces of one column share: its values, the steps in view, the axes.
+const partInView = (j, place, first, last) => {
+  const of = view.series.columns[j];
+  return {
+    of,
+    first,
+    last,
+    x: view.series.x,
+    column: columns[j],
+    near: besideGaps(of, first, last),
+    full: last - first <= STEPS_DRAWN,
+    on: { xaxis: "x", yaxis: place ? `y${place + 1}` : "y" },
+  };
+};
+const lineTrace = (part, name, points, line) => ({
+  type: "scatter",
+  mode: "lines",
+  name,
+  ...points,
+  line,
+  hoverinfo: "skip",
+  connectgaps: false,
+  ...part.on,
+});
+const pointTrace = (part, name, points, marker, label, hover) => ({
+  type: "scatter",
+  mode: "markers",
+  name,
+  x: points.x,
+  y: points.y,
+  marker,
+  customdata: points.at.map(label),
+  hovertemplate: `${hover}%{customdata}<br>%{x}<extra></extra>`,
+  ...part.on,
+});
+
+const bandTraces = (part) => {
+  const { of, x, near, first, last } = part;
+  if (!view.show.band || !series.bands || isUnordered(part.column)) return [];
+  return [
+    ["90 % band", of.low, of.high, 0.17],
+    ["50 % band", of.low50, of.high50, 0.33],
+  ].map(([name, low, high, alpha]) => ({
+    ...lineTrace(part, name, bandOf(x, low, high, of, near, first, last), { width: 0 }),
+    fill: "toself",
+    fillcolor: faded(colour("filled"), alpha),
+  }));
+};
+const sampleTraces = (part) => {
+  const { of, x, near, first, last } = part;
+  if (!view.show.samples || !part.full || isUnordered(part.column)) return [];
+  const look = { color: faded(colour("sample"), 0.75), width: 0.8, dash: "dot" };
+  return of.samples.map((sample) => lineTrace(part, "sample", lineOf(x, sample, near, first, last), look));
+};
+const baselineTraces = (part) => {
+  const { of, x, column, first, last } = part;
+  if (!view.baseline || column.kind === "text" || column.labels) return [];
+  const points = pointsOf(x, baselineOf(view.baseline, x, of, column), () => true, first, last),
+    shape = view.baseline === "linear" ? "linear" : "hv";
+  return [lineTrace(part, "baseline", points, { color: colour("baseline"), width: 1.4, dash: "dash", shape })];
+};
+const filledLineTraces = (part) => {
+  const { of, x, near, first, last } = part;
+  if (!part.full || isClass(part.column)) return [];
+  const look = { color: colour("filled"), width: 1.5 };
+  return [lineTrace(part, "filled line", lineOf(x, of.value, near, first, last), look)];
+};
+const observedTrace = (part) => {
+  const { of, column } = part,
+    points = pointsOf(part.x, of.value, (t) => (of.state[t] & 3) === 1, part.first, part.last),
+    marker = { color: colour("observed"), size: part.full ? 4 : 3 };
+  return pointTrace(part, "observed", points, marker, (t) => labelOf(column, of.value[t]), "observed: ");
+};
+const filledTrace = (part) => {
+  const { of, column, full } = part,
+    points = pointsOf(part.x, of.value, (t) => (of.state[t] & 3) === 2, part.first, part.last),
+    line = { color: colour("filled"), width: full ? 1.6 : 1 },
+    marker = { color: colour("paper"), size: full ? 6 : 3, symbol: "circle", line };
+  return pointTrace(part, "filled", points, marker, (t) => hoverOf(column, of, t), "");
+};
+const truthTraces = (part) => {
+  const { of, column } = part;
+  if (!view.show.truth || !series.truth) return [];
+  const points = pointsOf(part.x, of.truth, () => true, part.first, part.last),
+    line = { color: colour("truth"), width: 1.8 },
+    marker = { color: colour("truth"), size: 6, symbol: "x-thin", line },
+    name = "held-out truth";
+  return [pointTrace(part, name, points, marker, (t) => labelOf(column, of.truth[t]), `${name}: `)];
+};
 const tracesOf = (j, place, first, last) => {
-  const of = view.series.columns[j],
-    x = view.series.x,
-    column = columns[j],
-    near = besideGaps(of, first, last);
-  const full = last - first <= STEPS_DRAWN,
-    on = { xaxis: "x", yaxis: place ? `y${place + 1}` : "y" };
-  const line = (name, points, look) => ({
-    type: "scatter",
-    mode: "lines",
-    name,
-    ...points,
-    line: look,
-    hoverinfo: "skip",
-    connectgaps: false,
-    ...on,
-  });
-  const traces = [];
-  if (view.show.band && series.bands && !isUnordered(column)) {
-    for (const [name, low, high, alpha] of [
-      ["90 % band", of.low, of.high, 0.17],
-      ["50 % band", of.low50, of.high50, 0.33],
-    ])
-      traces.push({
-        type: "scatter",
-        mode: "lines",
-        name,
-        ...bandOf(x, low, high, of, near, first, last),
-        fill: "toself",
-        fillcolor: faded(colour("filled"), alpha),
-        line: { width: 0 },
-        hoverinfo: "skip",
-        ...on,
-      });
-  }
-  if (view.show.samples && full && !isUnordered(column))
-    of.samples.forEach((sample) =>
-      traces.push(
-        line("sample", lineOf(x, sample, near, first, last), {
-          color: faded(colour("sample"), 0.75),
-          width: 0.8,
-          dash: "dot",
-        }),
-      ),
-    );
-  if (view.baseline && column.kind !== "text" && !column.labels)
-    traces.push({
-      ...line(
-        "baseline",
-        pointsOf(x, baselineOf(view.baseline, x, of, column), () => true, first, last),
-        { color: colour("baseline"), width: 1.4, dash: "dash", shape: view.baseline === "linear" ? "linear" : "hv" },
-      ),
-    });
-  if (full && !isClass(column))
-    traces.push(line("filled line", lineOf(x, of.value, near, first, last), { color: colour("filled"), width: 1.5 }));
-  const seen = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 1, first, last);
-  const observedTrace = {
-    type: "scatter",
-    mode: "markers",
-    name: "observed",
-    x: seen.x,
-    y: seen.y,
-    marker: { color: colour("observed"), size: full ? 4 : 3 },
-    customdata: seen.at.map((t) => labelOf(column, of.value[t])),
-    hovertemplate: "observed: %{customdata}<br>%{x}<extra></extra>",
-    ...on,
-  };
-  const filled = pointsOf(x, of.value, (t) => (of.state[t] & 3) === 2, first, last);
-  const filledTrace = {
-    type: "scatter",
-    mode: "markers",
-    name: "filled",
-    x: filled.x,
-    y: filled.y,
-    marker: {
-      color: colour("paper"),
-      size: full ? 6 : 3,
-      symbol: "circle",
-      line: { color: colour("filled"), width: full ? 1.6 : 1 },
-    },
-    customdata: filled.at.map((t) => hoverOf(column, of, t)),
-    hovertemplate: "%{customdata}<br>%{x}<extra></extra>",
-    ...on,
-  };
-  // When zoomed out, observed points are on top, or filled points would hide them.
-  traces.push(...(full ? [observedTrace, filledTrace] : [filledTrace, observedTrace]));
-  if (view.show.truth && series.truth) {
-    const held = pointsOf(x, of.truth, () => true, first, last);
-    traces.push({
-      type: "scatter",
-      mode: "markers",
-      name: "held-out truth",
-      x: held.x,
-      y: held.y,
-      marker: { color: colour("truth"), size: 6, symbol: "x-thin", line: { color: colour("truth"), width: 1.8 } },
-      customdata: held.at.map((t) => labelOf(column, of.truth[t])),
-      hovertemplate: "held-out truth: %{customdata}<br>%{x}<extra></extra>",
-      ...on,
-    });
-  }
-  return traces;
+  const part = partInView(j, place, first, last),
+    points = [observedTrace(part), filledTrace(part)];
+  return [
+    ...bandTraces(part),
+    ...sampleTraces(part),
+    ...baselineTraces(part),
+    ...filledLineTraces(part),
+    // When zoomed out, observed points are on top, or filled points would hide them.
+    ...(part.full ? points : points.reverse()),
+    ...truthTraces(part),
+  ];
 };
 
 // The range of everything in view except samples, which may have outliers.
