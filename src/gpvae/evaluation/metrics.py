@@ -1,13 +1,14 @@
-"""How good a filled cell is: elementwise scores, to be averaged over whichever cells one asks about."""
+"""Elementwise scores of filled cells, to be averaged over any set of cells."""
 
 from typing import Any
 
 import numpy as np
+import scoringrules
 from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, Floats
 
-LEVELS = np.arange(1, 20) / 20  # of the quantiles that the imputation literature scores: .05, .10, … .95
+LEVELS = np.arange(1, 20) / 20  # quantile levels that the imputation literature scores: .05, .10, … .95
 
 
 def absolute_error(truth: Floats, point: Floats) -> Floats:
@@ -19,24 +20,20 @@ def squared_error(truth: Floats, point: Floats) -> Floats:
 
 
 def crps(truth: Floats, samples: NDArray[Any]) -> Floats:
-    """Continuous ranked probability score of samples (sample, cell): E|X - y| - ½ E|X - X'|; |x - y| for one sample.
+    """Continuous ranked probability score, E|X - y| - ½ E|X - X'|, of samples (sample, cell); |x - y| for one sample.
 
-    The second term over all pairs, from the sorted samples: Σ_i (2i - n - 1) x_(i) / n², i = 1..n.
+    The expectations are over the empirical distribution of the samples: the "qd" estimator, not the "fair" one.
     """
-    n = len(samples)
-    ranks = 2 * np.arange(1, n + 1) - n - 1
-    spread = np.tensordot(ranks, np.sort(samples, axis=0).astype(np.float64), axes=1) / n**2
-    return np.abs(samples - truth).mean(axis=0) - spread
+    return scoringrules.crps_ensemble(truth, samples, 0, estimator="qd", backend="numpy")
 
 
 def quantile_score(truth: Floats, samples: NDArray[Any]) -> Floats:
-    """Twice the pinball loss, averaged over 19 quantiles of samples (sample, cell); |x - y| for one sample.
+    """Twice the pinball loss, averaged over the 19 `LEVELS`, of samples (sample, cell); |x - y| for one sample.
 
-    Σ of it / Σ|y| is what CSDI, and papers since, report as CRPS: without a unit, but not without an origin.
+    CSDI and later papers report Σ quantile score / Σ|y| as CRPS. It has no unit, but depends on the origin.
     """
-    q = LEVELS[:, None]
-    above = np.quantile(samples, LEVELS, axis=0) - truth  # (quantile, cell)
-    return 2 * np.maximum((1 - q) * above, -q * above).mean(axis=0)
+    quantiles = np.quantile(samples, LEVELS, axis=0)
+    return scoringrules.crps_quantile(truth, quantiles, LEVELS, 0, backend="numpy")
 
 
 def covered(truth: Floats, lower: Floats, upper: Floats) -> Bools:

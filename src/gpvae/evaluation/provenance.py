@@ -1,4 +1,4 @@
-"""Where numbers come from: what a result says of the run behind it."""
+"""Provenance of a result: commit, date, hardware and versions."""
 
 import datetime as dt
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 CHECKOUT = Path(__file__).parents[3]
-CODE = ("src", "benchmarks")  # what is changed elsewhere, results say, does not change a number
+CODE = ("src", "benchmarks")  # changes elsewhere in the checkout do not change a number
 
 
 def describe(device: str = "auto") -> dict[str, str]:
-    """Commit, date, hardware and versions of a run on a device: "auto", "cpu" or "cuda"."""
+    """Commit, date, hardware and versions of a run on `device`: "auto", "cpu" or "cuda"."""
     on_cuda = device != "cpu" and torch.cuda.is_available()
     return {
         "commit": _commit(),
@@ -27,15 +27,15 @@ def describe(device: str = "auto") -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The state of the checkout's code; without its history what GPVAE_COMMIT says, or else the package's version."""
+    """The commit of the checkout; without git history, GPVAE_COMMIT, or else the version of the package."""
     with suppress(OSError, subprocess.CalledProcessError):
         if (CHECKOUT / ".git").exists():
             return _git("describe", "--always") + ("-dirty" if _git("status", "--porcelain", *CODE) else "")
     return os.environ.get("GPVAE_COMMIT") or f"gpvae {version('gpvae')}"
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _processor() -> str:
