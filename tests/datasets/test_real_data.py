@@ -25,8 +25,7 @@ from gpvae.data.files import read_table
 from gpvae.data.panel import Bools
 from gpvae.datasets import healing_mnist, physionet
 from gpvae.evaluation import evaluate
-from gpvae.paper import reproduction
-from gpvae.paper.reproduction import Record, runs_of
+from gpvae.paper.reproduction import Record, driver, runs_of
 
 DATA = os.environ.get("GPVAE_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="GPVAE_DATA names no folder with the real data")
@@ -108,7 +107,7 @@ def test_a_table_of_the_paper_by_the_command(tmp_path: Path, monkeypatch: pytest
     """T3 in small, of the methods that are quick: in processes of their own the numbers are the same."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cheap = [run for run in runs_of("T3", 1, quick=True) if run.task.method in ("mean", "forward", "gp-vae")]
-    monkeypatch.setattr(reproduction, "runs_of", lambda name, seeds, quick: cheap)
+    monkeypatch.setattr(driver, "runs_of", lambda name, seeds, quick: cheap)
     rows: list[list[dict[str, str]]] = []
     for jobs in ("1", "2"):
         folder = tmp_path / jobs

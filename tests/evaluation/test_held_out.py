@@ -39,7 +39,8 @@ def test_scores_match_a_loop_in_standard_deviations_of_the_visible_values(panel:
             ]
         )
     expected = np.mean(found, axis=0)
-    np.testing.assert_allclose([score.mae, score.mse, score.crps, score.nll, score.coverage], expected, rtol=1e-5)
+    scored = np.array([score.mae, score.mse, score.crps, score.nll, score.coverage], dtype=float)
+    np.testing.assert_allclose(scored, expected, rtol=1e-5)
     assert score.accuracy is None
     assert score.seconds is not None
     assert score.seconds > 0

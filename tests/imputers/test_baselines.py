@@ -10,7 +10,6 @@ import pytest
 
 from gpvae import Forward, Imputer, Linear, Mean, load
 from gpvae.data.panel import Floats, Panel
-from gpvae.evaluation import metrics
 from gpvae.imputers import simple
 
 
@@ -166,64 +165,3 @@ def test_numbers_can_be_categories(imputer: Imputer, tmp_path: Path) -> None:
 def test_linear_knows_the_time() -> None:
     panel = Panel.from_array(np.array([[0.0], [np.nan], [10.0], [np.nan]]), times=[0, 1, 10, 20])
     np.testing.assert_array_equal(simple.linear(panel, np.zeros(1))[:, 0], [0, 1, 10, 10])
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
-def test_crps_against_its_definition(n: int, dtype: Any) -> None:
-    rng = np.random.default_rng(n)
-    samples, truth = rng.normal(size=(n, 20)).astype(dtype), rng.normal(size=20)
-    exact = samples.astype(np.float64)
-    pairs = np.abs(exact[:, None] - exact[None]).mean(axis=(0, 1))
-    expected = np.abs(exact - truth).mean(axis=0) - pairs / 2
-    scores = metrics.crps(truth, samples)
-    assert scores.dtype == np.float64
-    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-15)
-    np.testing.assert_array_equal(samples, rng_twin(n, dtype))
-
-
-def rng_twin(n: int, dtype: Any) -> Any:
-    """The samples drawn again: scoring must not sort them in place."""
-    return np.random.default_rng(n).normal(size=(n, 20)).astype(dtype)
-
-
-def test_crps_of_one_sample_is_the_absolute_error() -> None:
-    truth, point = np.array([1.0, -2.0]), np.array([3.0, -2.5])
-    np.testing.assert_array_equal(metrics.crps(truth, point[None]), metrics.absolute_error(truth, point))
-
-
-def test_crps_of_a_gaussian() -> None:
-    """Against the closed form σ (z (2 Φ(z) - 1) + 2 φ(z) - 1/√π) within Monte-Carlo error, at z = 0."""
-    samples = 2.0 * np.random.default_rng(0).normal(size=(4000, 50))
-    scores = metrics.crps(np.zeros(50), samples)
-    expected = 2.0 * (2 / np.sqrt(2 * np.pi) - 1 / np.sqrt(np.pi))
-    assert abs(scores.mean() - expected) < 4 * scores.std() / np.sqrt(50)
-
-
-def test_errors_and_coverage() -> None:
-    truth, point = np.array([1.0, 2.0, 3.0]), np.array([1.5, 0.0, 3.0])
-    np.testing.assert_array_equal(metrics.absolute_error(truth, point), [0.5, 2, 0])
-    np.testing.assert_array_equal(metrics.squared_error(truth, point), [0.25, 4, 0])
-    np.testing.assert_array_equal(
-        metrics.covered(truth, np.array([1, 2.5, 0]), np.array([1, 3, 2.9])), [True, False, False]
-    )
-
-
-def test_quantile_score_is_the_pinball_loss_in_a_loop() -> None:
-    rng = np.random.default_rng(0)
-    truth, samples = rng.normal(size=6), rng.normal(size=(30, 6))
-    for y, draws, score in zip(truth, samples.T, metrics.quantile_score(truth, samples), strict=True):
-        losses: list[float] = []
-        for i in range(1, 20):
-            quantile = float(np.quantile(draws, i / 20))
-            losses.append(2 * abs((quantile - y) * ((y <= quantile) - i / 20)))
-        assert score == pytest.approx(sum(losses) / 19, rel=1e-12)
-
-
-def test_quantile_score_comes_close_to_the_crps_and_is_the_absolute_error_of_one_value() -> None:
-    rng = np.random.default_rng(1)
-    truth, point = rng.normal(size=200), rng.normal(size=(1, 200))
-    np.testing.assert_allclose(metrics.quantile_score(truth, point), np.abs(truth - point[0]), rtol=1e-12)
-    samples = rng.normal(size=(500, 200))
-    close = metrics.quantile_score(truth, samples).mean() / metrics.crps(truth, samples).mean()
-    assert close == pytest.approx(1, abs=0.05)

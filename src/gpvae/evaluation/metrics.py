@@ -24,7 +24,7 @@ def crps(truth: Floats, samples: NDArray[Any]) -> Floats:
 
     The expectations are over the empirical distribution of the samples: the "qd" estimator, not the "fair" one.
     """
-    return scoringrules.crps_ensemble(truth, samples, 0, estimator="qd", backend="numpy")
+    return np.asarray(scoringrules.crps_ensemble(truth, samples, 0, estimator="qd", backend="numpy"))
 
 
 def quantile_score(truth: Floats, samples: NDArray[Any]) -> Floats:
@@ -33,7 +33,7 @@ def quantile_score(truth: Floats, samples: NDArray[Any]) -> Floats:
     CSDI and later papers report Σ quantile score / Σ|y| as CRPS. It has no unit, but depends on the origin.
     """
     quantiles = np.quantile(samples, LEVELS, axis=0)
-    return scoringrules.crps_quantile(truth, quantiles, LEVELS, 0, backend="numpy")
+    return np.asarray(scoringrules.crps_quantile(truth, quantiles, LEVELS, 0, backend="numpy"))
 
 
 def covered(truth: Floats, lower: Floats, upper: Floats) -> Bools:

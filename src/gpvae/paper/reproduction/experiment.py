@@ -1,0 +1,105 @@
+"""One run: prepare the data, train, score."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpvae import missingness
+from gpvae.data.panel import Bools
+from gpvae.datasets import DataSet, load
+from gpvae.imputers.base import Imputer
+from gpvae.imputers.gpvae import GPVAE
+from gpvae.paper.reproduction.runs import Run, new_imputer
+from gpvae.paper.reproduction.scores import score
+
+WHITE, BLACK = 0.90, 0.45  # shares of Healing MNIST's pixels that go missing "not at random"
+QUICK_SERIES = {"healing_mnist": 200, "sprites": 24, "physionet2012": 200}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One of the scored series, for a figure. (step, feature)"""
+
+    truth: NDArray[Any]
+    hidden: Bools
+    filled: NDArray[Any]
+    std: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    measures: dict[str, float]
+    example: Example
+
+
+class Prepared(NamedTuple):
+    """The data of a run, and the cells that go missing in it."""
+
+    train: DataSet
+    test: DataSet
+    hidden_in_train: Bools
+    hidden_in_test: Bools
+
+
+def execute(run: Run, *, device: str = "auto", verbose: bool = False) -> Outcome:
+    """Train and score."""
+    task = run.task
+    train, test, hidden_in_train, hidden = prepare(task.data, task.mechanism, task.rate, run.seed, run.quick)
+    imputer = new_imputer(run, device=device, verbose=verbose)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        if test.image_shape:  # pixels in the corners may be black in every image
+            warnings.filterwarnings("ignore", message="column .* (is constant|had no observed value)")
+        imputer.fit(missingness.hide(train.panel, hidden_in_train))
+        seconds = time.perf_counter() - started
+        measures, filled = score(imputer, test, hidden, run)
+        return Outcome({**measures, "seconds": seconds}, _example(imputer, test, hidden, filled))
+
+
+@lru_cache(maxsize=1)
+def prepare(data: str, mechanism: str, rate: float, seed: int, quick: bool) -> Prepared:
+    """PhysioNet is evaluated on the patients of set a that it was trained on, as in the paper."""
+    train, test = _load(data, quick)
+    hidden = gaps(train, mechanism, rate, [seed, 0])
+    return Prepared(train, test, hidden, hidden if test is train else gaps(test, mechanism, rate, [seed, 1]))
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, quick: bool) -> tuple[DataSet, DataSet]:
+    """Training and test data."""
+    count = QUICK_SERIES[name] if quick else None
+    train = load(name, splits=["train"], count=count)
+    return train, train if name == "physionet2012" else load(name, splits=["test"], count=count)
+
+
+def gaps(data: DataSet, mechanism: str, rate: float, seed: Sequence[int]) -> Bools:
+    """The known cells that go missing. (row, feature)"""
+    if mechanism == "not-at-random":
+        return missingness.by_value(data.panel, BLACK, WHITE, seed, threshold=0.5)
+    if mechanism == "random":  # each cell independently, so that the share is `rate` on average only
+        return missingness.by_value(data.panel, rate, rate, seed, threshold=0.5)
+    if mechanism == "spatial":
+        assert data.image_shape is not None
+        return missingness.spatial(data.panel, rate, seed, data.image_shape)
+    return missingness.MECHANISMS[mechanism](data.panel, rate, seed)
+
+
+def _example(imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[Any]) -> Example:
+    """The first series of images, or the patient with the most hidden values.
+
+    Of a patient, a latent model shows its reconstruction at all cells, with the standard deviation.
+    """
+    steps = int(test.panel.lengths[0])
+    series = 0 if test.image_shape else int(np.argmax(hidden.reshape(len(test.panel), -1).sum(1)))
+    rows = slice(series * steps, (series + 1) * steps)
+    if test.image_shape or not isinstance(imputer, GPVAE):
+        return Example(test.truth[rows], hidden[rows], filled[rows])
+    patient = test.part(np.array([series])).panel
+    mean, std = imputer.reconstruct(missingness.hide(patient, hidden[rows]), samples=200)
+    return Example(test.truth[rows], hidden[rows], mean, std)

@@ -1,0 +1,111 @@
+"""Which runs a table needs, and with which settings they are made."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from stand_ins import CHANGE_COUNTS, task
+
+from gpvae import GPVAE, HI_VAE, Forward
+from gpvae.gp.kernels import RBF
+from gpvae.imputers.brits import BRITS
+from gpvae.models.model import ModelConfig
+from gpvae.paper.presets import PHYSIONET, changed
+from gpvae.paper.reproduction import Run, runs, runs_of
+from gpvae.paper.tables import ABLATION_TASKS, Task
+
+
+def test_a_table_needs_each_task_once_and_some_of_them_with_our_changes() -> None:
+    needed = runs_of("T3", 2)
+    assert len(needed) == len(set(needed)) == 2 * (8 + 2)
+    assert {run.task.method for run in needed if run.changes} == {"hi-vae", "gp-vae"}
+    assert {run.changes for run in needed} == {0, CHANGE_COUNTS["physionet2012"]}
+    assert len(runs_of("T1", 1)) == 2 * (5 + 2)
+    assert len(runs_of("S4", 1)) == 9 * 4 + 2  # at one of the rates T2 has our changes
+    ablation = runs_of("changes", 1)
+    assert len(ablation) == sum(count + 1 for count in CHANGE_COUNTS.values()) + 5  # + 5: Healing MNIST at random
+    assert {run.task.method for run in ablation} == {"gp-vae"}
+
+
+def test_a_figure_needs_the_first_seed_of_the_methods_that_it_shows() -> None:
+    assert [(run.task.method, run.changes, run.seed) for run in runs_of("F3", 5)] == [
+        ("forward", 0, 0),
+        ("brits", 0, 0),
+        ("gp-vae", 0, 0),
+        ("gp-vae", CHANGE_COUNTS["physionet2012"], 0),
+    ]
+
+
+def settings_of(imputer: object) -> dict[str, Any]:
+    assert isinstance(imputer, GPVAE)
+    return imputer.get_params(deep=False)
+
+
+@pytest.mark.parametrize(("data", "preset"), [*runs.SETTINGS.items()])
+def test_without_changes_the_settings_are_those_of_the_paper(data: str, preset: dict[str, Any]) -> None:
+    def of(method: str) -> dict[str, Any]:
+        return settings_of(runs.new_imputer(Run(task(data, method), 3), device="cpu"))
+
+    papers = settings_of(GPVAE(**preset, seed=3, device="cpu"))
+    model: ModelConfig = preset["model"]
+    assert of("gp-vae") == papers
+    assert of("gp-vae, RBF") == papers | {"model": replace(model, kernel=RBF(2.0))}
+    fields = ("neighbours", "jitter", "posterior", "encoder_window")
+    hi_vae = replace(model, **{name: getattr(HI_VAE, name) for name in fields})
+    assert (hi_vae.neighbours, hi_vae.posterior, hi_vae.encoder_window) == (0, "diagonal", 1)
+    assert of("hi-vae") == papers | {"model": hi_vae}
+    assert of("vae") == papers | {"model": replace(hi_vae, score_missing=True)}
+
+
+def test_changes_are_made_one_after_the_other() -> None:
+    papers = settings_of(GPVAE(**PHYSIONET))
+    model: ModelConfig = PHYSIONET["model"]
+    sees_mask = replace(model, see_observed=True)
+    expected = [
+        {"model": model, "warm_up": 0.0},
+        {"model": sees_mask, "warm_up": 0.0},
+        {"model": sees_mask, "warm_up": 1 / 3},
+        {"model": replace(sees_mask, noise=None), "warm_up": 1 / 3},
+        {"model": replace(sees_mask, noise=None, hide=0.3), "warm_up": 1 / 3},
+    ]
+    settings = [settings_of(runs.new_imputer(Run(task("physionet2012", "gp-vae"), 0, n))) for n in range(5)]
+    assert settings == [papers | each for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "expected"),
+    [("not-at-random", (True, 0.8, 20)), ("spatial", (False, 0.8, 20)), ("temporal-", (False, 0.2, 40))],
+)
+def test_some_changes_are_made_for_some_mechanisms_only(mechanism: str, expected: tuple[object, ...]) -> None:
+    chosen = replace(task("healing_mnist", "hi-vae"), mechanism=mechanism)
+    settings = settings_of(runs.new_imputer(Run(chosen, 0, len(runs.changes_for(chosen)))))
+    model = settings["model"]
+    assert (model.missing_by_value, model.beta, settings["epochs"]) == expected
+    assert (model.see_observed, model.posterior) == (True, "diagonal")
+
+
+@pytest.mark.parametrize("chosen", ABLATION_TASKS, ids=str)
+def test_every_change_changes_something(chosen: Task) -> None:
+    versions = [settings_of(runs.new_imputer(Run(chosen, 0, n))) for n in range(len(runs.changes_for(chosen)) + 1)]
+    assert all(first != second for i, first in enumerate(versions) for second in versions[:i])
+
+
+def test_settings_are_changed_by_path() -> None:
+    new = changed(PHYSIONET, {"model.beta": 0.5, "model.latent_dim": 3, "epochs": 10})
+    assert new == {**PHYSIONET, "model": replace(PHYSIONET["model"], beta=0.5, latent_dim=3), "epochs": 10}
+    with pytest.raises(TypeError, match="betta"):
+        changed(PHYSIONET, {"model.betta": 0.5})
+    with pytest.raises(KeyError, match="modell"):
+        changed(PHYSIONET, {"modell.beta": 0.5})
+
+
+def test_methods_that_are_not_latent_models() -> None:
+    images = runs.new_imputer(Run(task("healing_mnist", "forward"), 0))
+    assert isinstance(images, Forward)
+    assert images.before == 0.0  # black
+    patients = runs.new_imputer(Run(task("physionet2012", "forward"), 0))
+    assert isinstance(patients, Forward)
+    assert patients.before == Forward().before != 0.0
+    brits = runs.new_imputer(Run(task("physionet2012", "brits"), 5), device="cpu")
+    assert isinstance(brits, BRITS)
+    assert (brits.batch_size, brits.seed, brits.device, brits.epochs) == (64, 5, "cpu", BRITS().epochs)

@@ -1,0 +1,88 @@
+"""Tables with our numbers below the published ones."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from stand_ins import CHANGE_COUNTS, FakeExecute, task
+
+from gpvae.evaluation import provenance
+from gpvae.paper.reproduction import Record, Run, Table, reproduce
+from gpvae.paper.reproduction.tables import comparison_table
+from gpvae.paper.tables import ABLATION_TASKS, NOTES
+
+
+def test_a_table_is_written_as_markdown(executed: FakeExecute, tmp_path: Path) -> None:
+    table = reproduce(["T3"], tmp_path, seeds=2)["T3"]
+    measured, papers = ("|  | " + whose + " | 0.505 ± 0.005 |" for whose in ("measured", "paper's settings"))
+    ours = "|  | ours | 0.905 ± 0.005 |"
+    origin = provenance.describe()
+    text = (tmp_path / "T3.md").read_text(encoding="utf-8")
+    assert text.splitlines() == [
+        "|  |  | PhysioNet AUROC |",
+        "| --- | --- | ---: |",
+        *("| mean imputation | published | 0.703 ± 0.000 |", measured),
+        *("| forward imputation | published | 0.710 ± 0.000 |", measured),
+        *("| GP | published | 0.704 ± 0.007 |", measured),
+        *("| VAE | published | 0.677 ± 0.002 |", papers),
+        *("| HI-VAE | published | 0.686 ± 0.010 |", papers, ours),
+        *("| GRUI-GAN | published | 0.702 ± 0.009 |", measured),
+        *("| BRITS | published | 0.742 ± 0.008 |", measured),
+        *("| GP-VAE | published | 0.730 ± 0.006 |", papers, ours),
+        *("", NOTES["T3"], ""),
+        f"seeds 0, 1; commit {origin['commit']}; on {origin['hardware']}; PyTorch {origin['torch']}.",
+    ]
+    assert isinstance(table, Table)
+    assert table.markdown() == text
+
+
+def test_tables_by_method_and_by_task(executed: FakeExecute, tmp_path: Path) -> None:
+    made = reproduce(["T1", "T2", "S5"], tmp_path, seeds=1)
+    t1, t2, s5 = (cast(Table, table).lines for table in made.values())
+    assert t1[0] == ["mean imputation", "published", "–", "0.168 ± 0.000", "0.938 ± 0.000", "0.013 ± 0.000"]
+    assert t1[1] == ["", "measured", "0.500", "0.050", "0.500", "0.050"]
+    assert t1[-2] == ["", "paper's settings", "0.500", "0.050", "0.500", "0.050"]
+    digits, sprites = (0.5 + 0.1 * CHANGE_COUNTS[data] for data in ("healing_mnist", "sprites"))  # see FakeExecute
+    assert t1[-1] == ["", "ours", f"{digits:.3f}", f"{digits / 10:.3f}", f"{digits:.3f}", f"{sprites / 10:.3f}"]
+    assert t2[0][:4] == ["random", "published", "0.069 ± 0.000", "0.099 ± 0.000"]
+    assert t2[2] == ["", "ours", "", "", "", *["0.090"] * 2]  # four changes
+    assert s5[-3] == ["not at random", "published", "0.4798 ± 0.0016", "0.2896 ± 0.0010", "0.2606 ± 0.0008"]
+    assert s5[-2] == ["", "paper's settings", "0.0050", "0.0050", "0.0050"]
+
+
+def test_the_table_of_changes_has_a_line_for_each(executed: FakeExecute, tmp_path: Path) -> None:
+    table = reproduce(["changes"], tmp_path, seeds=1)["changes"]
+    assert isinstance(table, Table)
+    assert table.heading[2:] == ["nll", "nll_mixture", "mse", "auroc"]
+    assert table.lines[0] == ["healing_mnist, random", "paper's settings", "0.5000", "", "0.0500", "0.5000"]
+    assert table.lines[2] == ["", "+ β rises over the first third of training", "0.7000", "", "0.0700", "0.7000"]
+    assert table.lines[5][:2] == ["healing_mnist, not-at-random", "paper's settings"]
+    assert [line[0] for line in table.lines if line[0]] == [f"{each.data}, {each.mechanism}" for each in ABLATION_TASKS]
+
+
+def test_without_runs_a_table_has_the_published_numbers_only(record: Record) -> None:
+    table = comparison_table("T1", record)
+    assert [line[1] for line in table.lines] == ["published"] * 5
+
+
+@pytest.mark.parametrize(("method", "row"), [("vae", []), ("hi-vae", ["HI-VAE"])])
+def test_only_methods_with_changes_have_a_line_of_ours(method: str, row: list[str], record: Record) -> None:
+    record.add(Run(task("physionet2012", method), 0, 4), {"auroc": 0.5}, {})
+    lines = comparison_table("T3", record).lines
+    assert [lines[i - 1][0] for i, line in enumerate(lines) if line[1] == "ours"] == row
+
+
+def test_quick_and_full_runs_do_not_mix(executed: FakeExecute, tmp_path: Path) -> None:
+    quick = reproduce(["T3"], tmp_path, seeds=1, quick=True)["T3"]
+    written = (tmp_path / "quick" / "T3.md").read_bytes()
+    assert all(run.quick for run in executed.done)
+    full = reproduce(["T3"], tmp_path, seeds=2)["T3"]
+    assert [run.quick for run in executed.done].count(False) == 20
+    assert isinstance(quick, Table)
+    assert isinstance(full, Table)
+    assert ["", "paper's settings", "0.500"] in quick.lines
+    assert ["", "paper's settings", "0.505 ± 0.005"] in full.lines
+    assert ["", "paper's settings", "0.500"] not in full.lines
+    assert b"numbers mean nothing" in written
+    assert b"numbers mean nothing" not in (tmp_path / "T3.md").read_bytes()
+    assert (tmp_path / "quick" / "T3.md").read_bytes() == written
