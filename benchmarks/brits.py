@@ -1,13 +1,12 @@
-"""BRITS beside PyPOTS 1.5's, seconds of an epoch: `python benchmarks/brits.py --device cuda`.
+"""Seconds of an epoch of BRITS, ours and PyPOTS 1.5's: `python benchmarks/brits.py --device cuda`.
 
-Made-up data of PhysioNet's size, 4,000 × 48 × 35 with a fifth observed. Our step is the one training takes, batch
-gathered and time gaps computed; PyPOTS's is the body of its own loop, with the batch and its gaps ready. Some steps of
-each are timed in turn, and an epoch is reckoned from their median. Before that, PyPOTS's weights are put into our
+Random data of PhysioNet's size, 4,000 × 48 × 35 with a fifth observed. Our step is that of training, which gathers the
+batch and computes its time gaps; PyPOTS's is the body of its own loop, with the batch and its gaps ready. Steps of both
+are timed in turn, and an epoch is extrapolated from their median. Before that, PyPOTS's weights are copied into our
 network, which must then fill the same gaps with the same numbers.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -16,15 +15,16 @@ from typing import Any
 import peers
 import provenance
 import torch
+from steps import mean_seconds, rows_on_device, training_step
 from torch import Generator, Tensor
 
-from gpvae.data.batches import Batch, Cut, Rows
+from gpvae.data.batches import Batch, Cut
 from gpvae.imputers.brits import BritsNetwork
 from gpvae.models.model import Loss
-from gpvae.training.loop import Progression, TrainingConfig, fabric_for, tensor_cores, update_of
+from gpvae.training.loop import tensor_cores
 
 SERIES, TIME, FEATURES, HIDDEN, OBSERVED = 4000, 48, 35, 108, 0.2
-WARM_UPS = 6
+WARM_UPS, ROUNDS = 6, 7
 
 
 def random_batch(size: int, device: str) -> Batch:
@@ -35,35 +35,20 @@ def random_batch(size: int, device: str) -> Batch:
 
 
 def our_step(batch: Batch, device: str) -> Callable[[], None]:
-    """One update of the weights, recorded as a graph on CUDA; the batch is gathered from rows on the device."""
+    """One update of the weights; the batch is gathered from rows on the device."""
     torch.manual_seed(0)
     network = BritsNetwork(FEATURES, hidden=HIDDEN).to(device)
-    empty = torch.zeros(1, FEATURES, device=device)
-    rows = Rows(
-        values=torch.cat([batch.values.flatten(0, 1), empty]),
-        observed=torch.cat([batch.observed.flatten(0, 1), empty.bool()]),
-        times=torch.arange(TIME, device=device, dtype=torch.float64).repeat(len(batch.values)),
-        spacing=1.0,
-    )
-    cut = Cut(torch.arange(len(batch.values), device=device) * TIME, batch.lengths, TIME)
+    rows, cut = rows_on_device(batch)
 
-    def loss(cut: Cut, generator: Generator, warmth: Tensor) -> Loss:
-        return network.loss(rows.batch(cut), generator, warmth)
+    def loss(cut: Cut, generator: Generator, kl_scale: Tensor) -> Loss:
+        return network.loss(rows.batch(cut), generator, kl_scale)
 
-    run = Progression()
-    update = update_of(network, loss, TrainingConfig(epochs=1), fabric_for(device, "32-true"), run)
-    update.begin_epoch()
-
-    def step() -> None:
-        update(cut)
-        run.count_step()
-
-    return step
+    return training_step(network, loss, cut, device)
 
 
 @torch.no_grad()
 def copy_weights(peer: Any, ours: BritsNetwork) -> None:
-    """PyPOTS's gates are in the order i, f, g, o, and have two biases."""
+    """PyPOTS's gates are in the order i, f, g, o, with two biases each."""
     for d, theirs in enumerate((peer.rits_f, peer.rits_b)):
         cell = theirs.rnn_cell
         i, f, g, o = torch.arange(4 * ours.hidden).chunk(4)
@@ -80,8 +65,8 @@ def copy_weights(peer: Any, ours: BritsNetwork) -> None:
 
 
 @torch.no_grad()
-def check(device: str) -> float:
-    """The largest difference between what the two fill in, with the same weights."""
+def largest_difference(device: str) -> float:
+    """Between the values that both fill in, with the same weights."""
     batch, ours = random_batch(8, device), BritsNetwork(FEATURES, hidden=HIDDEN).to(device)
     peer = peers.brits(TIME, FEATURES, hidden=HIDDEN, device=device)
     copy_weights(peer.model.model, ours)
@@ -89,39 +74,26 @@ def check(device: str) -> float:
     return float((ours.fill(batch, Generator(device)) - theirs).abs().max())
 
 
-def in_turn(steps: list[Callable[[], None]], device: str, count: int) -> list[float]:
-    """Median seconds of each, `count` steps of one after as many of the other being a round."""
-    taken: list[list[float]] = [[] for _ in steps]
+def seconds_in_turn(steps: list[Callable[[], None]], device: str, count: int) -> list[float]:
+    """Median seconds of each, over rounds in which `count` steps of one follow `count` steps of the other."""
     for _ in range(WARM_UPS):
         for step in steps:
             step()
-    for _ in range(7):
-        for step, seconds in zip(steps, taken, strict=True):
-            _synchronise(device)
-            started = time.perf_counter()
-            for _ in range(count):
-                step()
-            _synchronise(device)
-            seconds.append((time.perf_counter() - started) / count)
-    return [median(seconds) for seconds in taken]
-
-
-def _synchronise(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    rounds = [[mean_seconds(step, device, count) for step in steps] for _ in range(ROUNDS)]
+    return [median(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def measure(size: int, device: str, count: int) -> dict[str, object]:
     batch = random_batch(size, device)
     with tensor_cores(torch.device(device)):
         steps = [our_step(batch, device), peers.brits_step(batch.values, batch.observed, hidden=HIDDEN)]
-        ours, theirs = in_turn(steps, device, count)
+        ours, theirs = seconds_in_turn(steps, device, count)
     epoch = -(-SERIES // size)
     row: dict[str, object] = {
         "case": f"{SERIES} × {TIME} × {FEATURES}, hidden {HIDDEN}",
         "batch": size,
         "threads": torch.get_num_threads() if device == "cpu" else "",
-        "steps_timed": 7 * count,
+        "steps_timed": ROUNDS * count,
         "steps_of_epoch": epoch,
         "ours_epoch_s": f"{epoch * ours:.4g}",
         "peer_epoch_s": f"{epoch * theirs:.4g}",
@@ -136,9 +108,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    error = check(options.device)
+    error = largest_difference(options.device)
     if not error < 1e-4:
-        raise SystemExit(f"with PyPOTS's weights we fill in other numbers, up to {error:.1e} apart")
+        raise SystemExit(f"with PyPOTS's weights our network fills in other numbers, up to {error:.1e} apart")
     count = 20 if options.device == "cuda" else 2
     rows = [{**measure(size, options.device, count), "difference": f"{error:.1e}"} for size in (32, 64)]
     provenance.write(options.output or provenance.ROOT / "results" / f"brits_{options.device}.csv", rows)

@@ -1,9 +1,9 @@
 """Every method on PhysioNet 2012, set a: `python benchmarks/comparisons.py [--methods …] [--seeds 3] [--device cuda]`.
 
-A tenth of what was measured (hourly, 35 variables) is hidden at random; each method fits the rest, at its defaults but
-with 64 series to a batch. PyPOTS's BRITS stands beside ours: the same sizes, rates, batches and epochs, the same cells
-to choose the best epoch by, and the same patience. Errors are in standard deviations of each variable. GPVAE_DATA names
-the folder with physionet2012/set-a.tar.xz. Results are added to those that the output holds already.
+A tenth of the measured values (hourly, 35 variables) is hidden at random; each method is fitted to the rest, with its
+defaults except for a batch size of 64. PyPOTS's BRITS has the same sizes, learning rate, batches and epochs as ours,
+the same cells to choose the best epoch, and the same patience. Errors are in standard deviations of each variable.
+GPVAE_DATA names the folder with physionet2012/set-a.tar.xz. Rows are added to those in the output.
 """
 
 import argparse
@@ -26,20 +26,21 @@ from gpvae.evaluation import metrics
 from gpvae.imputers.registry import NAMES, method
 
 PEER = "PyPOTS's BRITS"
-BATCH, EPOCHS, PATIENCE, HIDDEN = 64, 48, 10, 108  # 48 epochs are 3,000 steps, and a fifth of them 10: our defaults
+BATCH, EPOCHS, PATIENCE, HIDDEN = 64, 48, 10, 108  # our defaults: 3,000 steps, and a fifth of the epochs
 
 
 def pypots_brits(visible: Panel, units: Scaling, seed: int, device: str) -> Floats:
-    """What PyPOTS's BRITS fills in, in standard deviations, having seen what ours sees. (row, feature)"""
-    held_out = missingness.random(visible, 0.1, [seed, 1])  # as `Trained` does with this seed
+    """The values of PyPOTS's BRITS, trained on the same cells as ours, in standard deviations. (row, feature)"""
+    held_out = missingness.random(visible, 0.1, [seed, 1])  # the cells that our imputers hold out with this seed
     shape = (len(visible), -1, len(visible.columns))
-    seen, whole = (units.apply(each.values).reshape(shape) for each in (missingness.hide(visible, held_out), visible))
+    whole = units.apply(visible.values).reshape(shape)
+    training = units.apply(missingness.hide(visible, held_out).values).reshape(shape)
     torch.manual_seed(seed)
     np.random.seed(seed)
     settings = {"batch_size": BATCH, "epochs": EPOCHS, "patience": PATIENCE}
     peer = peers.brits(whole.shape[1], whole.shape[2], hidden=HIDDEN, device=device, **settings)
     with peers.quiet():
-        peer.fit({"X": seen}, {"X": seen, "X_ori": whole})
+        peer.fit({"X": training}, {"X": training, "X_ori": whole})
         return peer.impute({"X": whole}).reshape(visible.values.shape)
 
 
@@ -60,22 +61,20 @@ def run(panel: Panel, name: str, seed: int, device: str) -> dict[str, object]:
         score, epochs = peer_score(panel, held_out, seed, device), ""
     else:
         imputer = method(name, batch_size=BATCH, seed=seed, device=device)
-        score, epochs = (
-            evaluation.evaluate(panel, held_out, {name: imputer}, seed=seed).scores[0],
-            len(imputer.history_),
-        )
+        (score,) = evaluation.evaluate(panel, held_out, {name: imputer}, seed=seed).scores
+        epochs = len(imputer.history_)
     numbers = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in asdict(score).items()}
     return {"data": "PhysioNet set a", "seed": seed, **numbers, "epochs": epochs}
 
 
-def add(output: Path, row: dict[str, object]) -> None:
-    """Put a result into the table in the place of an older one of the same method and seed."""
+def replace_row(output: Path, row: dict[str, object]) -> None:
+    """Write the row in place of an older one of the same method and seed."""
     rows: list[dict[str, object]] = []
     if output.exists():
         with output.open() as file:
-            rows = [dict(each) for each in csv.DictReader(file)]
+            rows = [dict(row) for row in csv.DictReader(file)]
     key = (row["method"], str(row["seed"]))
-    kept = [each for each in rows if (each["method"], str(each["seed"])) != key]
+    kept = [other for other in rows if (other["method"], str(other["seed"])) != key]
     provenance.write(output, [*kept, {**row, **provenance.STARTED_AS}], keep=True)
 
 
@@ -92,7 +91,7 @@ def main() -> None:
         for name in options.methods:
             row = run(panel, name, seed, options.device)
             print(row, flush=True)
-            add(options.output, row)
+            replace_row(options.output, row)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long the paper's image data takes to make: `python benchmarks/datasets.py [--sequences 4000] [--workers 2]`.
+"""Time to build the paper's image data: `python benchmarks/datasets.py [--sequences 4000] [--workers 2]`.
 
-Healing MNIST is made from the first digits only, by one thread, by several, and for some of them by a plain loop over
-scipy.ndimage.rotate; `seconds_for_all` is that time extrapolated to its 70,000 sequences. SPRITES is composed whole.
-GPVAE_DATA names the folder with mnist and sprites. A process that shares its cores with others takes longer by the
-clock: `load` is the machine's load before each run, and `cpu_seconds` are those that it used.
+Healing MNIST is built from the first digits only, by one thread, by several, and from some of them by a plain loop over
+scipy.ndimage.rotate; `seconds_for_all` is extrapolated to its 70,000 sequences. SPRITES is built whole. GPVAE_DATA
+names the folder with mnist and sprites. On a shared machine the wall clock says little: `load` is the machine's load
+before each run, and `cpu_seconds` is the time that the process used.
 """
 
 import argparse
@@ -38,25 +38,25 @@ def timed(data: str, how: str, workers: int, count: int, work: Callable[[], obje
     return row
 
 
-def plain(images: NDArray[np.uint8], seed: int) -> None:
+def rotate_one_by_one(images: NDArray[np.uint8], seed: int) -> None:
     """The definition, frame by frame."""
     for image, steps in zip(images, np.random.default_rng(seed).normal(0, 22, (len(images), 10)), strict=True):
         for angle in steps:
             image = rotate(image, angle, reshape=False)
 
 
-def turning(count: int, workers: int) -> list[dict[str, object]]:
+def time_healing_mnist(count: int, workers: int) -> list[dict[str, object]]:
     path = Path(os.environ["GPVAE_DATA"]) / "mnist" / "train-images-idx3-ubyte.gz"
     images = healing_mnist.read_images(path)[:count]
     few = images[: count // 4]
-    rows = [timed("Healing MNIST", "scipy.ndimage.rotate, one by one", 1, len(few), partial(plain, few, 0))]
+    rows = [timed("Healing MNIST", "scipy.ndimage.rotate, one by one", 1, len(few), partial(rotate_one_by_one, few, 0))]
     for threads in dict.fromkeys((1, workers)):
         work = partial(healing_mnist.turned, images, 0, workers=threads)
         rows.append(timed("Healing MNIST", "gpvae", threads, len(images), work))
     return rows
 
 
-def composing() -> list[dict[str, object]]:
+def time_sprites() -> list[dict[str, object]]:
     layers = sprites.read_layers(raw.read(sprites.ABOUT.raws[0]))
     starts = range(0, ALL["SPRITES"], 81)
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, default=provenance.ROOT / "results" / "datasets.csv")
     options = parser.parse_args()
-    provenance.write(options.output, [*turning(options.sequences, options.workers), *composing()])
+    provenance.write(options.output, [*time_healing_mnist(options.sequences, options.workers), *time_sprites()])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time and memory of one training step against the length of the series: `python benchmarks/lengths.py --device cuda`.
+"""Time and memory of a training step by the length of the series: `python benchmarks/lengths.py --device cuda`.
 
 Batch 1, 16 features, 16 latent dimensions. Writes results/lengths_<device>.csv; `--plot` draws every such file,
 log-log, into docs/lengths.png, with the slope between each method's last two lengths (1 is linear, 2 quadratic).
@@ -8,11 +8,13 @@ import argparse
 import csv
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import provenance
 import torch
-from speed import Case, measured, our_step, their_step
+from speed import Case, our_step, their_step
+from steps import time_and_memory
 
 LENGTHS = {
     "cpu": {"ours": [2**n for n in range(8, 18)], "PyPOTS": [256, 512, 1024]},
@@ -28,7 +30,7 @@ def sweep(device: str, output: Path) -> None:
         for length in lengths:
             case = Case(f"T {length}", 1, length, 16, 16)
             try:
-                seconds, memory = measured(lambda case=case, method=method: STEPS[method](case, device), device)
+                seconds, memory = time_and_memory(partial(STEPS[method], case, device), device)
             except torch.cuda.OutOfMemoryError:
                 print(f"{method}: out of memory at T = {length}")
                 break
@@ -52,13 +54,13 @@ def plot(files: list[Path], output: Path) -> None:
         with file.open() as handle:
             rows = list(csv.DictReader(handle))
         for method in dict.fromkeys(row["method"] for row in rows):
-            own = [row for row in rows if row["method"] == method]
-            lengths = [float(row["length"]) for row in own]
-            place = f"{method}, {NAMES[own[0]['device']]}"
+            of_method = [row for row in rows if row["method"] == method]
+            lengths = [float(row["length"]) for row in of_method]
+            name = f"{method}, {NAMES[of_method[0]['device']]}"
             for axis, column in ((time_axis, "ms"), (memory_axis, "gb")):
-                values = [float(row[column]) for row in own]
+                values = [float(row[column]) for row in of_method]
                 if not any(map(math.isnan, values)):
-                    label = f"{place} (slope {slope(lengths, values):.2f})"
+                    label = f"{name} (slope {slope(lengths, values):.2f})"
                     axis.plot(lengths, values, styles[method], color=colour, label=label, markersize=4)
     for axis, label in ((time_axis, "time of a training step, ms"), (memory_axis, "peak memory on the GPU, GB")):
         axis.set(xscale="log", yscale="log", xlabel="steps of the series", ylabel=label)
@@ -71,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--plot", action="store_true", help="draw the results there are instead of measuring")
+    parser.add_argument("--plot", action="store_true", help="draw the existing results instead of measuring")
     options = parser.parse_args()
     results = provenance.ROOT / "results"
     if options.plot:

@@ -17,7 +17,7 @@ LIMIT = 3 * 2**30
 
 
 def walk(steps: int, columns: int) -> np.ndarray:
-    """Noisy mixtures of three slow walks, with 20 % of the cells missing."""
+    """Noisy mixtures of three random walks, with 20 % of the cells missing."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(steps, 3)).cumsum(axis=0) @ rng.normal(size=(3, columns)) + rng.normal(
         size=(steps, columns)

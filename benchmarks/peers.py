@@ -1,4 +1,4 @@
-"""PyPOTS's GP-VAE, BRITS, SAITS and CSDI: as zero-argument functions that a speed benchmark can time, or to be fitted.
+"""PyPOTS's GP-VAE, BRITS, SAITS and CSDI: training steps and samplers to be timed, and imputers to be fitted.
 
 All functions build the public PyPOTS class, so every value not set here is PyPOTS's own default. PyPOTS is imported
 on the first call; importing this module does not need it.
@@ -23,8 +23,8 @@ from gpvae.data.schema import Schema
 from gpvae.imputers.base import Filled, Imputer
 
 MISSING_RATE = 0.5
-AT_ONCE = 1024  # windows that are filled together; how many learn together is left to PyPOTS
-PAPERS_SETTINGS: dict[str, dict[str, Any]] = {  # for PhysioNet; PyPOTS has no defaults for these sizes
+FILL_BATCH = 1024  # windows that are filled together; the batch size of training is PyPOTS's own
+PAPER_SETTINGS: dict[str, dict[str, Any]] = {  # for PhysioNet; PyPOTS has no defaults for these sizes
     "saits": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
     "csdi": {
         **{"n_layers": 4, "n_heads": 8, "n_channels": 64, "n_diffusion_steps": 50},
@@ -120,14 +120,14 @@ def gpvae_step(
 
 def imputer(name: str, time: int, features: int, *, device: str | None = None, **settings: Any) -> Any:
     """Return PyPOTS's SAITS or CSDI ("saits", "csdi") with new weights, `settings` over those of its paper."""
-    sort = getattr(_imputers(), name.upper())
+    peer_class = getattr(_imputers(), name.upper())
     with quiet():
-        return sort(
+        return peer_class(
             n_steps=time,
             n_features=features,
             device=device,
             verbose=False,
-            **{**PAPERS_SETTINGS[name], **settings},
+            **{**PAPER_SETTINGS[name], **settings},
         )
 
 
@@ -202,7 +202,7 @@ def csdi_sampler(
 
 
 def windows_of(lengths: NDArray[np.int64], size: int, stride: int) -> NDArray[np.int64]:
-    """Rows of windows of series that stand one after another; the last of each ends where it does. (window, step)"""
+    """Rows of each window, for series stored one after another; the last window ends with its series. (window, step)"""
     ends = np.cumsum(lengths)
     starts = [
         np.append(np.arange(0, length - size, stride), length - size) + end - length
@@ -213,10 +213,10 @@ def windows_of(lengths: NDArray[np.int64], size: int, stride: int) -> NDArray[np
 
 @dataclass(eq=False, repr=False)
 class Peer(Imputer):
-    """One of PyPOTS's methods, in windows.
+    """One of PyPOTS's methods, applied to windows.
 
-    To choose the best epoch, a tenth of the cells is hidden in every eighth window: CSDI takes long to judge by all.
-    Samples are what the method draws; it says nothing of densities.
+    It validates on a tenth of the cells of every eighth window: for CSDI, validating on all takes too long. It can give
+    samples, but no densities.
     """
 
     peer: str
@@ -230,17 +230,17 @@ class Peer(Imputer):
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
         size = min(self.window, int(panel.lengths.min()))
-        judged = windows_of(panel.lengths, size, size)[::8]
+        validation = windows_of(panel.lengths, size, size)[::8]
         hidden = np.zeros(panel.values.shape, dtype=bool)
-        hidden[judged] = missingness.random(panel, 0.1, [self.seed, 1])[judged]
-        whole, seen = (self._scaled(each) for each in (panel, missingness.hide(panel, hidden)))
+        hidden[validation] = missingness.random(panel, 0.1, [self.seed, 1])[validation]
+        whole, visible = self._scaled(panel), self._scaled(missingness.hide(panel, hidden))
         torch.manual_seed(self.seed)
         np.random.seed(self.seed)
         device = None if self.device == "auto" else self.device
         self.peer_ = imputer(self.peer, size, len(panel.columns), device=device, **self.settings)
         with quiet():
-            training = seen[windows_of(panel.lengths, size, min(size, self.stride))]
-            self.peer_.fit({"X": training}, {"X": seen[judged], "X_ori": whole[judged]})
+            training = visible[windows_of(panel.lengths, size, min(size, self.stride))]
+            self.peer_.fit({"X": training}, {"X": visible[validation], "X_ori": whole[validation]})
         return self
 
     def _new_schema(self, panel: Panel) -> Schema:
@@ -251,17 +251,17 @@ class Peer(Imputer):
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
         rows = windows_of(panel.lengths, self.peer_.n_steps, self.peer_.n_steps)
-        place = np.empty((2, len(panel.values)), dtype=np.int64)  # of each row: its window, and the step there
-        place[:, rows] = np.broadcast_arrays(np.arange(len(rows))[:, None], np.arange(rows.shape[1]))
+        position = np.empty((2, len(panel.values)), dtype=np.int64)  # of each row: its window, and the step in it
+        position[:, rows] = np.broadcast_arrays(np.arange(len(rows))[:, None], np.arange(rows.shape[1]))
         torch.manual_seed(seed)
         draws = {"n_sampling_times": samples} if self.peer == "csdi" else {}
-        self.peer_.batch_size = AT_ONCE
+        self.peer_.batch_size = FILL_BATCH
         with quiet():
-            found = self.peer_.impute({"X": self._scaled(panel)[rows]}, **draws)  # (window, [sample,] step, feature)
+            filled = self.peer_.impute({"X": self._scaled(panel)[rows]}, **draws)  # (window, [sample,] step, feature)
         (row, feature), scaling = np.nonzero(missing), self.schema_.scaling
-        window, step = place[:, row]
+        window, step = position[:, row]
         if not draws:
-            return Filled(scaling.undo(found[window, step, feature], feature))
-        drawn = found[window, :, step, feature]  # (cell, sample)
+            return Filled(scaling.undo(filled[window, step, feature], feature))
+        drawn = filled[window, :, step, feature]  # (cell, sample)
         mean, std = scaling.undo(drawn.mean(axis=1), feature), scaling.scale[feature] * drawn.std(axis=1)
         return Filled(mean, std, drawn, evenly=False)

@@ -1,4 +1,4 @@
-"""Result files that say where their numbers come from."""
+"""CSV files of results, with the provenance in every row."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from gpvae.data.files import whole_or_not_at_all
 from gpvae.evaluation.provenance import describe
 
 ROOT = Path(__file__).parents[1]
-STARTED_AS = describe()  # what is imported now is what runs, whatever happens to the checkout meanwhile
+STARTED_AS = describe()  # at import: later edits of the checkout do not change the code that runs
 
 
 def write(path: Path, rows: Sequence[Mapping[str, object]], *, keep: bool = False) -> None:
-    """A CSV with the provenance in every row; with `keep`, rows have their own already."""
+    """Write a CSV with the provenance in every row; with `keep`, the rows already have their own."""
     with whole_or_not_at_all(path, force=True) as partial, partial.open("w", newline="") as file:
         names = dict.fromkeys([*rows[0], *STARTED_AS])
         writer = csv.DictWriter(file, names, lineterminator="\n")

@@ -1,17 +1,17 @@
-"""Speed beside PyPOTS 1.5, same shapes, same layer sizes, same process: `python benchmarks/speed.py --device cuda`.
+"""Speed compared with PyPOTS 1.5, same shapes and layer sizes, one process: `python benchmarks/speed.py --device cuda`.
 
 Writes results/speed_<device>.csv: one training step with Adam (ours as `fit` takes it, PyPOTS's GP-VAE as its own loop
-does), the imputation of PhysioNet-sized data with 100 samples (against PyPOTS's CSDI), a whole training run with the
-paper's settings, and on CUDA how much of the copy bandwidth the KL kernels reach. Before anything is timed, our loss is
-compared with a float64 computation by the readable formulas.
+takes it), the imputation of data of PhysioNet's size with 100 samples (compared with PyPOTS's CSDI), a whole training
+run with the paper's settings, and on CUDA the share of the copy bandwidth that the KL kernels reach. Before anything is
+timed, our loss is compared with a float64 computation by the readable formulas.
 """
 
 import argparse
 import copy
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,16 @@ import numpy as np
 import peers
 import provenance
 import torch
+from steps import median_seconds, rows_on_device, synchronise, time_and_memory, training_step
 from torch import Tensor
 
 from gpvae import GPVAE, paper
-from gpvae.data.batches import Batch, Cut, Rows
+from gpvae.data.batches import Batch, Cut
 from gpvae.gp import Chain, NeighbourFactor, chain_kl, kl_steps
 from gpvae.gp.kernels import Cauchy, LatentKernel
 from gpvae.models.distributions import GPPrior
 from gpvae.models.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
-from gpvae.training.loop import Progression, TrainingConfig, compiled, fabric_for, tensor_cores, update_of
+from gpvae.training.loop import compiled
 
 Row = dict[str, object]
 
@@ -76,35 +77,18 @@ def our_step(case: Case, device: str, *, compile: bool = False, precision: str =
     """One update of the weights, as `GPVAE.fit` does it: the batch is gathered from rows on the device."""
     torch.manual_seed(0)
     model = LatentModel(case.config(), case.features).to(device)
-    batch = random_batch(case, device)
-    empty = torch.zeros(1, case.features, device=device)
-    rows = Rows(
-        values=torch.cat([batch.values.flatten(0, 1), empty]),
-        observed=torch.cat([batch.observed.flatten(0, 1), empty.bool()]),
-        times=torch.arange(case.time, device=device, dtype=torch.float64).repeat(case.batch),
-        spacing=1.0,
-    )
-    cut = Cut(torch.arange(case.batch, device=device) * case.time, batch.lengths, case.time)
+    rows, cut = rows_on_device(random_batch(case, device))
 
-    def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
-        return model.bound(rows.batch(cut), given, warmth)
+    def bound(cut: Cut, given: Ingredients, kl_scale: Tensor) -> Loss:
+        return model.bound(rows.batch(cut), given, kl_scale)
 
     chosen = compiled(bound) if compile else bound
+    prior = model.prior.at(1.0, steps=case.time)  # the kernel is fixed
 
-    known = model.prior.at(1.0, steps=case.time)  # the kernel is fixed
+    def loss(cut: Cut, generator: torch.Generator, kl_scale: Tensor) -> Loss:
+        return chosen(cut, model.ingredients(1.0, (case.batch, case.time), generator, prior), kl_scale)
 
-    def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
-        return chosen(cut, model.ingredients(1.0, (case.batch, case.time), generator, known), warmth)
-
-    run = Progression()
-    update = update_of(model, loss, TrainingConfig(epochs=1), fabric_for(device, precision), run, compile=compile)
-    update.begin_epoch()
-
-    def step() -> None:
-        update(cut)
-        run.count_step()
-
-    return step
+    return training_step(model, loss, cut, device, precision=precision, compile=compile)
 
 
 def their_step(case: Case, device: str) -> Callable[[], None]:
@@ -128,8 +112,8 @@ def random_batch(case: Case, device: str) -> Batch:
     return Batch((values * observed).to(device), observed.to(device), 1.0, lengths.to(device))
 
 
-def check(case: Case, device: str) -> float:
-    """Relative error of our loss against float64: dense layers in double, the KL by the readable formula."""
+def relative_error(case: Case, device: str) -> float:
+    """Of our loss against float64: dense layers in double precision, the KL by the readable formula."""
     torch.manual_seed(0)
     model, batch = LatentModel(case.config(), case.features).to(device), random_batch(case, device)
     given = model.ingredients(1.0, (case.batch, case.time), torch.Generator(device).manual_seed(0))
@@ -144,58 +128,19 @@ def check(case: Case, device: str) -> float:
     return abs(ours - reference) / abs(reference)
 
 
-def median_seconds(step: Callable[[], Any], device: str, *, least: float = 0.7) -> float:
-    """Median time of one call over seven blocks and `least` seconds, or of three slow calls; after a warm-up."""
-    started = time.perf_counter()
-    for _ in range(6):
-        step()
-        _synchronise(device)
-        if time.perf_counter() - started > 4 * least and device == "cpu":
-            break
-    once = _block(step, device, 1)
-    calls = max(1, round(least / 7 / max(once, 1e-9)))
-    return statistics.median(_block(step, device, calls) for _ in range(7 if once < least else 3))
-
-
-def _block(step: Callable[[], Any], device: str, calls: int) -> float:
-    _synchronise(device)
-    started = time.perf_counter()
-    for _ in range(calls):
-        step()
-    _synchronise(device)
-    return (time.perf_counter() - started) / calls
-
-
-def _synchronise(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def measured(build: Callable[[], Callable[[], None]], device: str) -> tuple[float, float]:
-    """Seconds of a step and the most memory it takes on the GPU, in GB (NaN on a CPU)."""
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated() if device == "cuda" else 0
-    with tensor_cores(torch.device(device)):
-        seconds = median_seconds(build(), device)
-    peak = torch.cuda.max_memory_allocated() - before if device == "cuda" else float("nan")
-    return seconds, peak / 1e9
-
-
 def training_steps(device: str, cases: list[Case]) -> list[Row]:
     rows: list[Row] = []
     for case in cases:
-        error = check(case, device)
+        error = relative_error(case, device)
         if not error < 1e-4:
             raise SystemExit(f"{case.name}: our loss is off by {error:.1e} of the float64 reference")
-        theirs, their_memory = measured(lambda case=case: their_step(case, device), device)
+        theirs, their_memory = time_and_memory(partial(their_step, case, device), device)
         variants: dict[str, dict[str, Any]] = {"default": {}}
         if device == "cuda":
             variants["compiled"] = {"compile": True}
             variants["compiled, bf16"] = {"compile": True, "precision": "bf16-mixed"}
         for name, settings in variants.items():
-            ours, memory = measured(lambda case=case, settings=settings: our_step(case, device, **settings), device)
+            ours, memory = time_and_memory(partial(our_step, case, device, **settings), device)
             rows.append(_row("training step", case.name, name, ours, theirs, memory, their_memory, error))
     return rows
 
@@ -228,7 +173,7 @@ def _row(
 
 
 def physionet_like(series: int) -> np.ndarray:
-    """Random series × 48 × 35, a fifth of it observed, as in PhysioNet 2012."""
+    """Random series × 48 × 35 of which a fifth is observed, as in PhysioNet 2012."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(series, 48, 35)).cumsum(axis=1)
     values[rng.random(values.shape) < 0.8] = np.nan
@@ -236,7 +181,7 @@ def physionet_like(series: int) -> np.ndarray:
 
 
 def imputation(device: str, series: int, csdi_series: int) -> list[Row]:
-    """100 samples for each of `series`; per series and sample against CSDI."""
+    """100 samples for each series; one sample of one series compared with CSDI."""
     data = physionet_like(series)
     model = GPVAE(**{**paper.PHYSIONET, "epochs": 1, "device": device}).fit(data[:64])
     model.impute(data[:64])
@@ -256,26 +201,26 @@ def imputation(device: str, series: int, csdi_series: int) -> list[Row]:
 
 
 def whole_run(device: str, series: int) -> list[Row]:
-    """The paper's PhysioNet training, 40 epochs, on data of its size; and where the time goes."""
+    """The paper's PhysioNet training on data of its size: 40 epochs, and one, which shows what the start costs."""
     data = physionet_like(series)
     case = f"{series} × 48 × 35, 40 epochs"
     rows: list[Row] = []
     for epochs in (1, 40):
         started = time.perf_counter()
         GPVAE(**{**paper.PHYSIONET, "epochs": epochs, "device": device}).fit(data)
-        _synchronise(device)
+        synchronise(device)
         rows.append(_row("whole training run", case, f"{epochs} epochs", time.perf_counter() - started))
     return rows
 
 
 def kl_bandwidth() -> list[Row]:
-    """Bytes that the KL kernels must move (12 a value forward, 24 backward) over time, beside a copy's."""
+    """Bandwidth of the KL kernels, which must move 12 bytes a value forward and 24 backward, as a share of a copy's."""
     from triton.testing import do_bench  # pyright: ignore[reportMissingImports]
 
     def milliseconds(work: Callable[[], Any]) -> float:
-        found = do_bench(work, warmup=50, rep=200, return_mode="median")
-        assert isinstance(found, float)
-        return found
+        median = do_bench(work, warmup=50, rep=200, return_mode="median")
+        assert isinstance(median, float)
+        return median
 
     source, target = torch.randn(2, 2**28, device="cuda")
     copied = 8 * source.numel() / milliseconds(lambda: target.copy_(source))

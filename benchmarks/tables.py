@@ -1,7 +1,7 @@
-"""How good the default is on a small table: `python benchmarks/tables.py [--seeds 3]` writes results/seattle.csv.
+"""The default on a small table: `python benchmarks/tables.py [--seeds 3]` writes results/seattle.csv.
 
 Seattle's weather is one series of 1,461 days and 4 columns. A tenth of the cells is held out, one by one, as `gpvae
-evaluate` does, or as outages of ten rows. Larger tables are among the protocols.
+evaluate` does, or as outages of ten rows. `protocols.py P4` has larger tables.
 """
 
 import argparse
@@ -19,7 +19,7 @@ OUTAGE = 10  # rows in which all columns are missing
 
 
 def outages(panel: Panel, seed: int) -> Bools:
-    """A tenth of the rows lost in runs of OUTAGE, in all columns at once: the hardest gaps to fill."""
+    """A tenth of the rows, in runs of OUTAGE rows, missing in all columns: the hardest gaps to fill."""
     rng = np.random.default_rng([seed, 2])
     cells = np.zeros(panel.values.shape, dtype=bool)
     for start, length in zip(panel.starts, panel.lengths, strict=True):
