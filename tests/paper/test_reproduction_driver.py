@@ -123,6 +123,7 @@ def test_a_second_command_on_the_same_folder_is_refused(
     executed: FakeExecute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def second_command(*_: object, **__: object) -> Outcome:
+        monkeypatch.setattr(workers, "execute", executed)
         reproduce(["T3"], tmp_path, seeds=1)
         raise AssertionError
 
