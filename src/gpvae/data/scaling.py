@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 
 Kind = Literal["real", "positive", "count", "binary", "categorical", "ordinal"]
-Kinds = Mapping[str, str | Sequence[Any]]  # by column: a kind, or the levels of an ordinal one in their order
+Kinds = Mapping[Any, str | Sequence[Any]]  # by column: a kind, or the levels of an ordinal one in their order
 CLASSES = ("binary", "categorical", "ordinal")  # columns that hold one of a few levels
 DISCRETE = ("count", *CLASSES)
 MOST_LEVELS = 100
@@ -144,10 +145,8 @@ def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
 
 
 def kinds_to_plain(kinds: Kinds | None) -> list[list[Any]] | None:
-    """JSON-ready: pairs, since a name may be a number."""
-    pairs = ([name, kind if isinstance(kind, str) else list(kind)] for name, kind in (kinds or {}).items())
-    return None if kinds is None else list(pairs)
+    return None if kinds is None else to_json(kinds, Kinds)
 
 
 def kinds_from_plain(pairs: list[list[Any]] | None) -> Kinds | None:
-    return None if pairs is None else {name: kind for name, kind in pairs}
+    return None if pairs is None else from_json(Kinds, pairs)

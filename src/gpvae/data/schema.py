@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gpvae.data.batches import Rows, median_step
+from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
 from gpvae.data.scaling import CLASSES, Kind, Kinds, Scaling
 from gpvae.data.times import Clock
@@ -19,13 +20,19 @@ from gpvae.data.times import Clock
 class Schema:
     """What an imputer has to know of the data it was fitted on."""
 
-    columns: tuple[str, ...]
+    columns: tuple[Any, ...]  # text; in pandas, numbers too
     clock: Clock
     time_unit: float
     scaling: Scaling
     id: str | None  # the columns of a frame that told series and times
     time: str | None
-    labels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # of columns of text
+    labels: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)  # of columns of text
+
+    def __post_init__(self) -> None:
+        scaling, count = self.scaling, len(self.columns)
+        lengths = {len(each) for each in (scaling.shift, scaling.scale, scaling.kinds, scaling.levels)}
+        if lengths != {count} or not self.time_unit > 0:
+            raise ValueError("columns, scales and times do not fit together")
 
     @classmethod
     def of(cls, panel: Panel, *, standardise: bool, kinds: Kinds | None = None) -> "Schema":
@@ -79,31 +86,11 @@ class Schema:
         return Rows.of(panel, scaled, observed & self.scaling.varies, self.time_unit, device)
 
     def to_plain(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "columns": list(self.columns),
-            "id": self.id,
-            "time": self.time,
-            "clock": self.clock,
-            "time_unit": self.time_unit,
-            "shift": [None if np.isnan(x) else x for x in self.scaling.shift.tolist()],
-            "scale": self.scaling.scale.tolist(),
-            "kinds": list(self.scaling.kinds),
-            "levels": [list(levels) for levels in self.scaling.levels],
-            "labels": [[name, list(labels)] for name, labels in self.labels.items()],  # a name may be a number
-        }
+        return to_json(self)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Schema":
-        columns, clock, unit = tuple(plain["columns"]), plain["clock"], float(plain["time_unit"])
-        shift = np.array([np.nan if x is None else x for x in plain["shift"]], dtype=np.float64)
-        scale, kinds = np.array(plain["scale"], dtype=np.float64), tuple(plain["kinds"])
-        levels = tuple(tuple(each) for each in plain["levels"])
-        labels = {name: tuple(each) for name, each in plain["labels"]}
-        widths = {len(columns), len(kinds), len(levels), *shift.shape, *scale.shape}
-        if len(widths) > 1 or clock not in get_args(Clock) or not unit > 0 or not {*kinds} <= {*get_args(Kind)}:
-            raise ValueError("its columns, scales and times do not fit together")
-        return cls(columns, clock, unit, Scaling(shift, scale, kinds, levels), plain["id"], plain["time"], labels)
+        return from_json(cls, {name: plain[name] for name in (each.name for each in fields(cls))})
 
 
 def _understood(

@@ -16,6 +16,8 @@ import torch
 from gpytorch.kernels import Kernel as GPKernel
 from torch import Tensor, nn
 
+from gpvae.data.codec import from_json, to_json
+
 Scale = float | tuple[float, ...]
 
 
@@ -236,26 +238,12 @@ class LatentKernel(nn.Module):
         return per_group if self.groups == 1 else per_group[..., self.group]
 
 
-_KINDS: dict[str, type[Kernel]] = {
-    kind.__name__: kind for kind in (Cauchy, RBF, RationalQuadratic, Matern, Periodic, Sum, Product)
-}
-
-
 def to_plain(kernel: Kernel) -> dict[str, Any]:
-    """A description as JSON-ready data: {"kind": "Cauchy", "length_scale": 7.0, …}."""
-    if isinstance(kernel, _Composite):
-        return {"kind": type(kernel).__name__, "parts": [to_plain(part) for part in kernel.parts]}
-    return {"kind": type(kernel).__name__} | {field.name: getattr(kernel, field.name) for field in fields(kernel)}
+    return to_json(kernel, Kernel)
 
 
 def from_plain(plain: dict[str, Any]) -> Kernel:
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
-    kind = settings.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"unknown kernel {kind!r}; known are {', '.join(_KINDS)}")
-    if "parts" in settings:
-        settings["parts"] = tuple(from_plain(part) for part in settings["parts"])
-    return _KINDS[kind](**settings)
+    return from_json(Kernel, plain)
 
 
 def _as_tuple(scale: Scale) -> tuple[float, ...]:

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, Floats, Panel
-from gpvae.data.scaling import Kinds, class_columns, kinds_from_plain, kinds_to_plain
+from gpvae.data.scaling import Kinds, class_columns
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Filled, Imputer
 
@@ -70,11 +71,12 @@ class _Simple(Imputer):
         """The same, of columns of categories."""
 
     def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"kinds": kinds_to_plain(self.kinds)}
+        return super()._settings() | {"kinds": to_json(self.kinds, Kinds | None)}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return super()._from_settings(settings | {"kinds": kinds_from_plain(settings.get("kinds"))}, device)
+        kinds: Any = Kinds | None
+        return super()._from_settings(settings | {"kinds": from_json(kinds, settings["kinds"])}, device)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {"usual": torch.from_numpy(self.usual_)}
