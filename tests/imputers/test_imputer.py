@@ -267,7 +267,10 @@ def test_save_and_load_round_trip(tiny: GPVAE, waves: Array, tmp_path: Path) -> 
         (lambda folder: edit(folder, imputer="Guess"), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, settings={"colour": "red"}), "does not hold a model that this version can read"),
         (lambda folder: edit(folder, settings={"model": []}), "does not hold a model that this version can read"),
-        (lambda folder: edit(folder, scale=[1.0]), "columns, scales and times do not fit together"),
+        (
+            lambda folder: edit(folder, scaling={"shift": [0.0], "scale": [1.0]}),
+            "columns, scales and times do not fit together",
+        ),
         (lambda folder: edit(folder, time_unit=0), "columns, scales and times do not fit together"),
     ],
 )

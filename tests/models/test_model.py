@@ -1046,7 +1046,7 @@ def test_config_round_trip_and_unknown_names() -> None:
         assert ModelConfig.from_plain(json.loads(json.dumps(each.to_plain()))) == each
     with pytest.raises(ValueError, match="unknown model setting: colour"):
         ModelConfig.from_plain({"colour": "red"})
-    with pytest.raises(ValueError, match="unknown kernel 'Bessel'"):
+    with pytest.raises(ValueError, match="got the kind 'Bessel'"):
         ModelConfig.from_plain({"kernel": {"kind": "Bessel"}})
 
 
