@@ -18,7 +18,7 @@ import torch
 from steps import mean_seconds, rows_on_device, training_step
 from torch import Generator, Tensor
 
-from gpvae.data.batches import Batch, Cut
+from gpvae.data.batches import Batch, BatchIndex
 from gpvae.imputers.brits import BritsNetwork
 from gpvae.models.model import Loss
 from gpvae.training.loop import tensor_cores
@@ -40,7 +40,7 @@ def our_step(batch: Batch, device: str) -> Callable[[], None]:
     network = BritsNetwork(FEATURES, hidden=HIDDEN).to(device)
     rows, cut = rows_on_device(batch)
 
-    def loss(cut: Cut, generator: Generator, kl_scale: Tensor) -> Loss:
+    def loss(cut: BatchIndex, generator: Generator, kl_scale: Tensor) -> Loss:
         return network.loss(rows.batch(cut), generator, kl_scale)
 
     return training_step(network, loss, cut, device)

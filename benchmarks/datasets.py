@@ -51,13 +51,13 @@ def time_healing_mnist(count: int, workers: int) -> list[dict[str, object]]:
     few = images[: count // 4]
     rows = [timed("Healing MNIST", "scipy.ndimage.rotate, one by one", 1, len(few), partial(rotate_one_by_one, few, 0))]
     for threads in dict.fromkeys((1, workers)):
-        work = partial(healing_mnist.turned, images, 0, workers=threads)
+        work = partial(healing_mnist.rotated, images, 0, workers=threads)
         rows.append(timed("Healing MNIST", "gpvae", threads, len(images), work))
     return rows
 
 
 def time_sprites() -> list[dict[str, object]]:
-    layers = sprites.read_layers(raw.read(sprites.ABOUT.raws[0]))
+    layers = sprites.read_layers(raw.read(sprites.INFO.raw_files[0]))
     starts = range(0, ALL["SPRITES"], 81)
 
     def compose() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from gpvae import Panel, missingness
 from gpvae.data.panel import Bools
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, Imputer
+from gpvae.imputers.base import Imputer, Prediction
 
 MISSING_RATE = 0.5
 FILL_BATCH = 1024  # windows that are filled together; the batch size of training is PyPOTS's own
@@ -249,7 +249,7 @@ class Peer(Imputer):
     def _scaled(self, panel: Panel) -> NDArray[np.float32]:
         return self.schema_.scaling.apply(panel.values).astype(np.float32)
 
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         rows = windows_of(panel.lengths, self.peer_.n_steps, self.peer_.n_steps)
         position = np.empty((2, len(panel.values)), dtype=np.int64)  # of each row: its window, and the step in it
         position[:, rows] = np.broadcast_arrays(np.arange(len(rows))[:, None], np.arange(rows.shape[1]))
@@ -261,7 +261,7 @@ class Peer(Imputer):
         (row, feature), scaling = np.nonzero(missing), self.schema_.scaling
         window, step = position[:, row]
         if not draws:
-            return Filled(scaling.undo(filled[window, step, feature], feature))
+            return Prediction(scaling.undo(filled[window, step, feature], feature))
         drawn = filled[window, :, step, feature]  # (cell, sample)
         mean, std = scaling.undo(drawn.mean(axis=1), feature), scaling.scale[feature] * drawn.std(axis=1)
-        return Filled(mean, std, drawn, evenly=False)
+        return Prediction(mean, std, drawn, stratified=False)

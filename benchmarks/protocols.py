@@ -42,7 +42,7 @@ from gpvae.data.scaling import Scaling
 from gpvae.evaluation import metrics
 from gpvae.evaluation.provenance import describe
 from gpvae.imputers.base import Imputer
-from gpvae.imputers.imputation import SORTED_AT_ONCE, Imputation
+from gpvae.imputers.imputation import CELLS_PER_CHUNK, Imputation
 from gpvae.imputers.registry import NAMES, method
 
 Row = dict[str, Any]
@@ -141,8 +141,8 @@ def _scores_of_draws(
         return error, error
     draws = imputation.draws.at(cells.flat[imputation.cells])
     crps, quantile_score = np.empty(len(truth)), np.empty(len(truth))
-    for first in range(0, len(truth), SORTED_AT_ONCE):
-        chunk = slice(first, first + SORTED_AT_ONCE)
+    for first in range(0, len(truth), CELLS_PER_CHUNK):
+        chunk = slice(first, first + CELLS_PER_CHUNK)
         samples = ((draws.at(chunk).values() - shift[chunk, None]) / scale[chunk, None]).T  # (sample, cell)
         crps[chunk] = metrics.crps(truth[chunk], samples)
         quantile_score[chunk] = metrics.quantile_score(truth[chunk], samples)

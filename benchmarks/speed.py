@@ -23,7 +23,7 @@ from steps import median_seconds, rows_on_device, synchronise, time_and_memory, 
 from torch import Tensor
 
 from gpvae import GPVAE, paper
-from gpvae.data.batches import Batch, Cut
+from gpvae.data.batches import Batch, BatchIndex
 from gpvae.gp import Chain, NeighbourFactor, chain_kl, kl_steps
 from gpvae.gp.kernels import Cauchy, LatentKernel
 from gpvae.models.distributions import GPPrior
@@ -79,13 +79,13 @@ def our_step(case: Case, device: str, *, compile: bool = False, precision: str =
     model = LatentModel(case.config(), case.features).to(device)
     rows, cut = rows_on_device(random_batch(case, device))
 
-    def bound(cut: Cut, given: Ingredients, kl_scale: Tensor) -> Loss:
+    def bound(cut: BatchIndex, given: Ingredients, kl_scale: Tensor) -> Loss:
         return model.bound(rows.batch(cut), given, kl_scale)
 
     chosen = compiled(bound) if compile else bound
     prior = model.prior.at(1.0, steps=case.time)  # the kernel is fixed
 
-    def loss(cut: Cut, generator: torch.Generator, kl_scale: Tensor) -> Loss:
+    def loss(cut: BatchIndex, generator: torch.Generator, kl_scale: Tensor) -> Loss:
         return chosen(cut, model.ingredients(1.0, (case.batch, case.time), generator, prior), kl_scale)
 
     return training_step(model, loss, cut, device, precision=precision, compile=compile)

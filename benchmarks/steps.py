@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.data.batches import Batch, Cut, Rows
+from gpvae.data.batches import Batch, BatchIndex, Rows
 from gpvae.models.model import Loss
 from gpvae.training.loop import Progression, TrainingConfig, fabric_for, tensor_cores, update_of
 
-LossFunction = Callable[[Cut, Generator, Tensor], Loss]
+LossFunction = Callable[[BatchIndex, Generator, Tensor], Loss]
 
 
-def rows_on_device(batch: Batch) -> tuple[Rows, Cut]:
+def rows_on_device(batch: Batch) -> tuple[Rows, BatchIndex]:
     """The batch as rows on its device, and the cut that gathers it from them."""
     series, time, features = batch.values.shape
     device = batch.values.device
@@ -26,11 +26,17 @@ def rows_on_device(batch: Batch) -> tuple[Rows, Cut]:
         times=torch.arange(time, device=device, dtype=torch.float64).repeat(series),
         spacing=1.0,
     )
-    return rows, Cut(torch.arange(series, device=device) * time, batch.lengths, time)
+    return rows, BatchIndex(torch.arange(series, device=device) * time, batch.lengths, time)
 
 
 def training_step(
-    model: nn.Module, loss: LossFunction, cut: Cut, device: str, *, precision: str = "32-true", compile: bool = False
+    model: nn.Module,
+    loss: LossFunction,
+    cut: BatchIndex,
+    device: str,
+    *,
+    precision: str = "32-true",
+    compile: bool = False,
 ) -> Callable[[], None]:
     """A function that updates the weights once; recorded as a graph on CUDA."""
     run = Progression()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gpvae import missingness
-from gpvae.data.files import TableFile, read_table, require_writable, whole_or_not_at_all
+from gpvae.data.files import TableFile, atomic_write, read_table, require_writable
 from gpvae.data.panel import Bools, DataError, Panel
 from gpvae.evaluation import Evaluation, evaluate
 from gpvae.imputers.registry import COMPARED, method
@@ -41,7 +41,7 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
     _write_with_gaps(whole, panel, cells, table, force=force)
     read_table(table).write(filled, imputation.to_frame(interval=0.9), force=force)
     figure = plot_series(imputation, rows=_rows_with_most_gaps(cells, 120), truth=panel.values)
-    with whole_or_not_at_all(picture, force=force) as partial:
+    with atomic_write(picture, force=force) as partial:
         figure.savefig(partial, format="png", dpi=120)
     evaluation.report(report, overwrite=force)
     return Demo(evaluation, table, filled, picture, report)
@@ -72,7 +72,7 @@ def _write_with_gaps(whole: TableFile, panel: Panel, cells: Bools, path: Path, *
         column = columns[whole.table.column_names.index(name)]
         for row in np.flatnonzero(gaps[:, j]):
             column[row] = ""
-    with whole_or_not_at_all(path, force=force) as partial:
+    with atomic_write(path, force=force) as partial:
         replace(whole.text, columns=columns).write(partial, whole.table, whole.table, compress=False)
 
 

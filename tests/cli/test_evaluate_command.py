@@ -55,8 +55,8 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     scores = run("evaluate", "shift.csv", "--methods", "mean,linear,gp,gp-vae", *kinds)
     assert scores.exit_code == 0, scores.output
     assert "categories" in scores.output
-    assert scores.output.count("column 'shift' is not one that") == 1
-    assert "column 'shift' is not one that GP was fitted to" in scores.output
+    assert scores.output.count("column 'shift' was not among the columns that") == 1
+    assert "column 'shift' was not among the columns that GP was fitted on" in scores.output
     right = {
         line.split("│")[1].strip(): line.split("│")[-3].strip() for line in scores.output.splitlines() if "│" in line
     }

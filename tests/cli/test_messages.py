@@ -46,7 +46,7 @@ def test_datasets_are_listed(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
         assert word in listed.output
     wrong = run("datasets", "imagenet")
     assert wrong.exit_code == 1
-    assert "Error: there is no data set 'imagenet'; there are healing_mnist, sprites" in wrong.output
+    assert "Error: there is no data set 'imagenet'; the data sets are healing_mnist, sprites" in wrong.output
 
 
 BAD_TABLES = {
@@ -65,20 +65,20 @@ BAD_TABLES = {
     [
         ("impute nowhere.csv -o out.csv", "there is no file nowhere.csv"),
         ("impute empty.csv -o out.csv", "empty.csv is empty"),
-        ("impute ragged.csv -o out.csv", "ragged.csv, line 3: 1 cells where the header has 2"),
+        ("impute ragged.csv -o out.csv", "ragged.csv, line 3: expected 2 cells as in the header, got 1"),
         ("impute text.csv -o out.csv", "text.csv: the table has no numeric column"),
         ("impute good.csv -o out.csv --id patient", "good.csv: there is no column 'patient'"),
         ("impute good.csv -o out.csv --time hour", "there is no column 'hour'"),
         ("impute good.csv -o out.csv --columns x,y", "there is no column 'y'"),
-        ("impute two.csv -o out.csv --time t", "two.csv: two rows with the same time: t 1"),
+        ("impute two.csv -o out.csv --time t", "two.csv: two rows have the same time: t 1"),
         ("impute times.csv -o out.csv --time day", "the time 'soon' in column 'day', row 2"),
         ("impute infinite.csv -o out.csv --time t", "infinite value in column 'x', t 2"),
-        ("impute good.csv -o good.csv", "good.csv exists already and is kept"),
+        ("impute good.csv -o good.csv", "good.csv exists already"),
         ("impute good.csv -o nowhere/out.csv", "cannot write nowhere/out.csv: there is no folder nowhere"),
         ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
         (
             "impute good.csv -o out.csv --samples 5",
-            "end of the 0.9 interval, needs at least 19 samples, not 5",
+            "end of the 0.9 interval, needs at least 19 samples, got 5",
         ),
         ("impute good.csv -o out.csv --model nowhere", "there is no model folder nowhere"),
         (
@@ -100,7 +100,7 @@ BAD_TABLES = {
             "works only with gp-vae, not with brits",
         ),
         ("impute good.csv -o out.csv --kind x", "--kind: 'x' is not NAME=kind, such as visits=count"),
-        ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' is one of real, positive"),
+        ("impute good.csv -o out.csv --kind x=wet", "the kind of column 'x' must be one of real, positive"),
         ("impute good.csv -o out.csv --kind y=count", "kinds names a column 'y'"),
         ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
         (
@@ -109,9 +109,9 @@ BAD_TABLES = {
         ),
         ("evaluate good.csv --methods linear,magic", "--methods: unknown method 'magic'; choose from mean"),
         ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
-        ("fit good.csv -o good.csv", "good.csv exists already and is kept"),
+        ("fit good.csv -o good.csv", "good.csv exists already"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
-        ("evaluate good.csv --hold-out 0", "must lie between 0 and 1"),
+        ("evaluate good.csv --hold-out 0", "must be between 0 and 1"),
         ("reproduce nonsense", "there is no table or figure 'nonsense'; there are T1, T2, T3, S4, S5, F2, F3, changes"),
         ("reproduce T3 -o good.csv", "the folder good.csv cannot be made: File exists"),
     ],
@@ -134,9 +134,9 @@ def test_bad_input_gives_a_one_line_error(run: Run, words: str, message: str) ->
     [
         ("--method linear --interval 0.5", "Linear gives single values"),
         ("--method brits --preset physionet", "--preset works only with gp-vae"),
-        ("--kind x=wet", "the kind of column 'x' is one of"),
-        ("--kind x=positive", "column 'x' is positive, so it holds numbers above 0, not 0"),
-        ("--samples 2", "needs at least 19 samples, not 2"),
+        ("--kind x=wet", "the kind of column 'x' must be one of"),
+        ("--kind x=positive", "column 'x' is positive, so it must hold numbers above 0, got 0"),
+        ("--samples 2", "needs at least 19 samples, got 2"),
     ],
 )
 def test_options_are_checked_even_without_gaps(run: Run, options: str, message: str) -> None:
@@ -179,7 +179,7 @@ def test_column_with_one_text_cell_is_pointed_out(run: Run) -> None:
     Path("table.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     result = run("evaluate", "table.csv", "--methods", "linear")
     assert result.exit_code == 0, result.output
-    assert "Note: column 'y' is text, and left as it is: it holds 'abc' in row 8" in result.output
+    assert "Note: column 'y' is text and left unchanged: it holds 'abc' in row 8" in result.output
 
 
 def test_name_clash_is_found_before_training(run: Run) -> None:

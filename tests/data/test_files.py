@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpvae.data.files import TableFile, file_kind, read, read_table, require_writable, whole_or_not_at_all
+from gpvae.data.files import TableFile, atomic_write, file_kind, read, read_table, require_writable
 from gpvae.data.panel import DataError
 
 
@@ -252,11 +252,11 @@ class TestBadFiles:
             ("in.csv", b"PK\x03\x04\x00\x00", {}, "is not a table: byte 4 is not text"),
             ("in.csv", b"x,y\n" + b"1" * 200_000, {}, "line 2, is not a table: field larger than field limit"),
             ("in.csv", b"x,y\n", {}, "has a header but no rows"),
-            ("in.csv", b"x,y\n1,2\n3\n", {}, "line 3: 1 cells where the header has 2"),
-            ("in.csv", b'x,y\n1,"a\nb"\n3,4,5\n', {}, "line 4: 3 cells where the header has 2"),
+            ("in.csv", b"x,y\n1,2\n3\n", {}, "line 3: expected 2 cells as in the header, got 1"),
+            ("in.csv", b'x,y\n1,"a\nb"\n3,4,5\n', {}, "line 4: expected 2 cells as in the header, got 3"),
             ("in.csv", b"x,x\n1,2\n", {}, ": two columns are named 'x'"),
             ("in.csv", b"x,y\na,b\n", {}, ": the table has no numeric column"),
-            ("in.csv", b"x,y\n1,2\nno,b\n", {"columns": ["x"]}, ": column 'x' is not numeric: it holds 'no' in row 2"),
+            ("in.csv", b"x,y\n1,2\nno,b\n", {"columns": ["x"]}, ": column 'x' must be numeric, got 'no' in row 2"),
             ("in.csv", b"x,y\n1,a\n2,b\n", {"columns": ["y"], "id": "z"}, ": column 'y' is not numeric.* 'a' in row 1"),
             ("in.csv", b"x,y\n1,2\n", {"id": "who"}, ": there is no column 'who'; the columns are x, y"),
             ("in.csv", b"x,y\n1,2\n", {"time": "when"}, ": there is no column 'when'"),
@@ -264,13 +264,13 @@ class TestBadFiles:
             ("in.csv", b"w,t,x\na,1,2\na,1,3\n", {"id": "w", "time": "t"}, "same time: w a, t 1, row 2"),
             ("in.csv", b"t,x\n2020-01-01,2\nsoon,3\n", {"time": "t"}, "the time 'soon' in column 't', row 2, cannot"),
             ("in.csv", b"t,x\n2020-01-01,2\n,3\n", {}, "the time in column 't' is missing in row 2"),
-            ("in.csv", b"t,x\n03/04/2020,2\n04/05/2020,3\n", {"time": "t"}, "may be day/month or month/day"),
+            ("in.csv", b"t,x\n03/04/2020,2\n04/05/2020,3\n", {"time": "t"}, "are ambiguous: day/month or month/day"),
             ("in.csv", b"t,x\n2020-01-01,2\n2020-01-01T00:00Z,3\n", {"time": "t"}, "mixes times with and without"),
             ("in.csv", b"a,b,x\n2020-01-01,2020-01-02,3\n", {}, r"several columns hold times \(a, b\)"),
             ("in.csv", b"w,x\na,2\n,3\n", {"id": "w"}, "the id in column 'w' is missing in row 2"),
             ("in.csv", b"x,y\n1,2\n3,-inf\n", {}, "infinite value in column 'y', row 2"),
             ("in.csv", b"x,y\n1,2\n1e999,3\n", {}, "infinite value in column 'x', row 2"),
-            ("in.parquet", b"x,y\n1,2\n", {}, "is not a Parquet file, or a damaged one"),
+            ("in.parquet", b"x,y\n1,2\n", {}, "is damaged or not a Parquet file"),
             ("in.parquet", b"", {}, "is empty"),
         ],
     )  # fmt: skip
@@ -348,17 +348,17 @@ class TestWholeOrNotAtAll:
 
     @staticmethod
     def fail_half_way(target: Path, folder: bool, failure: BaseException) -> None:
-        with whole_or_not_at_all(target, force=True) as partial:
+        with atomic_write(target, force=True) as partial:
             if folder:
                 partial.mkdir()
             (partial / "part" if folder else partial).write_text("half")
             raise failure
 
     def test_a_file_and_a_folder_appear_when_done(self, tmp_path: Path) -> None:
-        with whole_or_not_at_all(tmp_path / "a.txt", force=False) as partial:
+        with atomic_write(tmp_path / "a.txt", force=False) as partial:
             partial.write_text("new")
             assert not (tmp_path / "a.txt").exists()
-        with whole_or_not_at_all(tmp_path / "model", force=False) as partial:
+        with atomic_write(tmp_path / "model", force=False) as partial:
             partial.mkdir()
             (partial / "part").write_text("new")
             assert not (tmp_path / "model").exists()
@@ -371,13 +371,13 @@ class TestWholeOrNotAtAll:
         (tmp_path / "model" / "old part").touch()
         for name in ("a.txt", "model"):
             with (
-                pytest.raises(DataError, match=f"{name} exists already and is kept"),
-                whole_or_not_at_all(tmp_path / name, force=False),
+                pytest.raises(DataError, match=f"{name} exists already"),
+                atomic_write(tmp_path / name, force=False),
             ):
                 pytest.fail("nothing may be computed for a target that cannot be written")
-        with whole_or_not_at_all(tmp_path / "a.txt", force=True) as partial:
+        with atomic_write(tmp_path / "a.txt", force=True) as partial:
             partial.write_text("new")
-        with whole_or_not_at_all(tmp_path / "model", force=True) as partial:
+        with atomic_write(tmp_path / "model", force=True) as partial:
             partial.mkdir()
             (partial / "part").touch()
             assert self.names(tmp_path / "model") == ["old part"]
@@ -417,7 +417,7 @@ class TestWholeOrNotAtAll:
         monkeypatch.setattr(Path, "rename", failing)
         with (
             pytest.raises(DataError, match="Input/output error"),
-            whole_or_not_at_all(tmp_path / "model", force=True) as partial,
+            atomic_write(tmp_path / "model", force=True) as partial,
         ):
             partial.mkdir()
         assert self.names(tmp_path) == ["model"]
@@ -459,12 +459,12 @@ class TestWholeOrNotAtAll:
             table.write(tmp_path / "out.csv", table.table, force=True)
         with (
             pytest.raises(DataError, match="Is a directory"),
-            whole_or_not_at_all(tmp_path / "out.csv", force=True) as partial,
+            atomic_write(tmp_path / "out.csv", force=True) as partial,
         ):
             partial.write_text("new")
         with (
             pytest.raises(DataError, match="Not a directory"),
-            whole_or_not_at_all(tmp_path / "file", force=True) as partial,
+            atomic_write(tmp_path / "file", force=True) as partial,
         ):
             partial.mkdir()
         assert self.names(tmp_path) == ["file", "out.csv"]
@@ -473,7 +473,7 @@ class TestWholeOrNotAtAll:
     def test_a_target_that_cannot_be_is_refused_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DataError, match="there is no folder"):
             require_writable(tmp_path / "lost" / "a.csv", force=False)
-        with pytest.raises(DataError, match="that is a place, not a name"):
+        with pytest.raises(DataError, match="it has no file name"):
             require_writable(Path(), force=True)
         monkeypatch.setattr("os.access", lambda *_: False)
         with pytest.raises(DataError, match="is not writable"):

@@ -79,7 +79,7 @@ def test_simple_methods_on_physionet() -> None:
 def test_simple_methods_on_healing_mnist() -> None:
     """Half of the pixels missing at random: MSE .069 for the mean and .099 for forward, as in the paper."""
     digits = healing_mnist.read_images(Path(DATA or "") / "mnist" / "t10k-images-idx3-ubyte.gz")[:2000]
-    truth = healing_mnist.turned(digits, seed=0).astype(np.float64)
+    truth = healing_mnist.rotated(digits, seed=0).astype(np.float64)
     gaps = np.random.default_rng(0).random(truth.shape) < 0.5
     data = np.where(gaps, np.nan, truth)
     with warnings.catch_warnings():
@@ -93,7 +93,7 @@ def test_simple_methods_on_healing_mnist() -> None:
 def test_forward_on_healing_mnist_with_the_papers_mechanisms(name: str, error: float) -> None:
     """Half of the pixels missing: the length scales are not published; ours give forward imputation the same MSE."""
     digits = healing_mnist.read_images(Path(DATA or "") / "mnist" / "t10k-images-idx3-ubyte.gz")[:1000]
-    truth = Panel.of(healing_mnist.turned(digits, seed=0).astype(np.float64))
+    truth = Panel.of(healing_mnist.rotated(digits, seed=0).astype(np.float64))
     shape = {"image_shape": (28, 28)} if name == "spatial" else {}
     gaps = missingness.MECHANISMS[name](truth, 0.5, 0, **shape)
     data = missingness.hide(truth, gaps)

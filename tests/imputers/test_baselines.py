@@ -91,7 +91,7 @@ def test_forward_says_what_stands_before_the_first_observation() -> None:
     for before, (start, empty) in {"mean": (5.0, 5.0), "first": (2.0, 5.0), 0.0: (0.0, 0.0)}.items():
         filled = Forward(before).fit(data).impute(data).mean[..., 0]
         assert filled.tolist() == [[start, 2, 2], [6, 6, 7], [empty] * 3]
-    with pytest.raises(ValueError, match="before='last' makes no sense"):
+    with pytest.raises(ValueError, match="before must be 'mean', 'first' or a number, got 'last'"):
         Forward("last").fit(data)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 from torch import Generator, Tensor, nn
 
-from gpvae.data.batches import Batch, Piece, Rows
+from gpvae.data.batches import Batch, RowTensors, Window
 from gpvae.imputers.calibration import Judge
 from gpvae.imputers.neural import Exam
 from gpvae.models.distributions import Gaussian, StudentT, parts_of
@@ -38,10 +38,10 @@ def last_of(model: LatentModel) -> nn.Linear:
     return layer
 
 
-def rows(values: Tensor, observed: Tensor) -> Rows:
+def rows(values: Tensor, observed: Tensor) -> RowTensors:
     """On an even grid, with the empty row behind them."""
     empty = torch.zeros(1, values.shape[1])
-    return Rows(
+    return RowTensors(
         values=torch.cat([values * observed, empty]).float(),
         observed=torch.cat([observed, empty.bool()]),
         times=torch.arange(len(values), dtype=torch.float64) % LENGTH,
@@ -51,7 +51,7 @@ def rows(values: Tensor, observed: Tensor) -> Rows:
 
 def exam_of(values: Tensor, held: Tensor, seen: Tensor | None = None) -> Exam:
     """Series of `LENGTH` steps, of which these cells are held out, and these (or none) may be seen."""
-    pieces = [Piece(start, LENGTH) for start in range(0, len(values), LENGTH)]
+    pieces = [Window(start, LENGTH) for start in range(0, len(values), LENGTH)]
     seen = torch.zeros_like(held) if seen is None else seen
     return Exam(rows=rows(values, seen & ~held), answers=rows(values, held), pieces=pieces, seed=7)
 

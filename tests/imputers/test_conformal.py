@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpvae import GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
-from gpvae.imputers.imputation import Margins
+from gpvae.imputers.imputation import ConformalIntervals
 from gpvae.models.model import PLAIN
 
 SERIES, STEPS = 40, 60
@@ -64,13 +64,13 @@ def test_coverage_of_a_method_with_deviations_of_its_own() -> None:
 def test_an_interval_reaches_to_the_kth_smallest_error() -> None:
     centre, unit, floor = np.array([10.0, 0.0, 3.0]), np.array([2.0, 1.0, 5.0]), np.array([-np.inf, -np.inf, 0.0])
     own = np.arange(1.0, 10), np.ones(9), np.ones(3)
-    margins = Margins(centre, unit, floor, np.array([0, 1, 2]), own, together=np.arange(1.0, 16))
+    margins = ConformalIntervals(centre, unit, floor, np.array([0, 1, 2]), own, together=np.arange(1.0, 16))
     lower, middle, upper = margins.quantiles([0.05, 0.5, 0.95])
     assert lower.tolist() == [-8, -1, 0]  # the third has too few errors of its own for 90 %, and ends at its floor
     assert middle.tolist() == [10, 0, 3]
     assert upper.tolist() == [28, 1, 3 + 5 * 15]
     assert margins.quantiles([0.75])[0].tolist() == [20, 1, 8]
-    with pytest.raises(DataError, match="a 95 % interval needs at least 19 known cells to calibrate by, not 15"):
+    with pytest.raises(DataError, match="a 95 % interval needs at least 19 held-out cells, got 15"):
         margins.quantiles([0.025])
 
 
@@ -110,7 +110,7 @@ def test_positive_columns_stay_positive_and_values_are_checked_by_the_method() -
 def test_counts_are_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpvae.imputers.neural.train", None)
     data = np.random.default_rng(0).poisson(3, (40, 2)).astype(float)
-    with pytest.raises(DataError, match="conformal intervals are for columns of real numbers"):
+    with pytest.raises(DataError, match="conformal intervals need columns of real numbers"):
         Conformal(GPVAE(kinds={"x0": "count"}, device="cpu")).fit(data)
 
 
@@ -127,7 +127,7 @@ def test_series_without_a_value_of_a_column_are_pointed_out() -> None:
 def test_too_little_to_calibrate_by() -> None:
     data = np.random.default_rng(0).normal(size=(20, 1))
     data[3] = np.nan
-    with pytest.raises(DataError, match="needs at least 9 known cells to calibrate by, not 2"):
+    with pytest.raises(DataError, match="needs at least 9 held-out cells, got 2"):
         Conformal(Linear()).fit(data).impute(data).interval(0.9)
-    with pytest.raises(ValueError, match="share=2 makes no sense"):
+    with pytest.raises(ValueError, match="share must be between 0 and 1, got 2"):
         Conformal(Linear(), share=2).fit(data)

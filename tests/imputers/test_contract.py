@@ -373,7 +373,7 @@ def test_settings_that_make_no_sense(setting: dict[str, Any], trained: Trained, 
 
 def test_other_settings_that_make_no_sense(waves: Array) -> None:
     for before in ("last", None, np.nan, np.inf, True):
-        with pytest.raises(ValueError, match=r"before=.* makes no sense"):
+        with pytest.raises(ValueError, match=r"before must be"):
             Forward(before).fit(waves)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"optimizer='sgd' makes no sense: it is muon or adam"):
         GPVAE(optimizer="sgd").fit(waves)  # type: ignore[arg-type]

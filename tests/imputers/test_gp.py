@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
-from gpvae.data.batches import Batch, Batches, Cut, Piece, Rows, in_windows
+from gpvae.data.batches import Batch, Batches, BatchIndex, RowTensors, Window, prediction_windows
 from gpvae.data.panel import Panel
 from gpvae.gp.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
 from gpvae.imputers.gp import GP, ChannelGP, _NegativeLogDensity
@@ -249,7 +249,7 @@ def test_what_stands_in_missing_cells_does_not_matter() -> None:
 
 def test_a_loss_counts_for_the_steps_of_the_usual_batch() -> None:
     gp, batch = gp_of(), random_batch()
-    usual = replace(batch, usual_steps=torch.tensor(72.0))
+    usual = replace(batch, mean_steps=torch.tensor(72.0))
     torch.testing.assert_close(2 * gp.loss(usual).total, gp.loss(batch).total)
 
 
@@ -310,10 +310,10 @@ def test_hyperparameters_are_recovered() -> None:
     series = np.einsum("fts,nsf->ntf", factor, rng.normal(size=(300, 24, 2)))
     series += [0.5, -1.0] + deviations.numpy() * rng.normal(size=series.shape)
     panel = Panel.from_array(np.where(rng.random(series.shape) < 0.67, np.nan, series))
-    gp, rows = ChannelGP(2, RBF(4.0)), Rows.of(panel, panel.values, panel.observed, 1.0, CPU)
+    gp, rows = ChannelGP(2, RBF(4.0)), RowTensors.of(panel, panel.values, panel.observed, 1.0, CPU)
     batches = Batches(panel, 24, 100)
 
-    def epoch(number: int) -> Iterator[Cut]:
+    def epoch(number: int) -> Iterator[BatchIndex]:
         return batches.epoch(epoch_generator(0, number), CPU)
 
     run = train(
@@ -339,7 +339,7 @@ def test_hyperparameters_are_recovered() -> None:
 @pytest.mark.parametrize("window", [1, 7, 8])
 def test_windows_keep_every_step_once_with_steps_around_them(length: int, window: int) -> None:
     kept: list[int] = []
-    pieces = in_windows(Piece(100, length), window)
+    pieces = prediction_windows(Window(100, length), window)
     assert len({piece.length for piece, _ in pieces}) == 1
     for piece, keep in pieces:
         assert piece.start >= 100
@@ -356,17 +356,17 @@ def test_long_series_in_windows_are_close_to_the_whole() -> None:
     rng = np.random.default_rng(0)
     values = np.where(rng.random((90, 2)) < 0.5, np.nan, rng.normal(size=(90, 2)))
     panel = Panel.from_array(values)
-    rows = Rows.of(panel, panel.values, panel.observed, 1.0, CPU)
+    rows = RowTensors.of(panel, panel.values, panel.observed, 1.0, CPU)
     gp = gp_of(Matern(1.5), 2)
-    (exact_mean,), (exact_variance,) = gp.posterior(rows.batch(Cut.of([Piece(0, 90)], CPU)))
-    pieces = in_windows(Piece(0, 90), 20)
-    means, variances = gp.posterior(rows.batch(Cut.of([piece for piece, _ in pieces], CPU)))
+    (exact_mean,), (exact_variance,) = gp.posterior(rows.batch(BatchIndex.of([Window(0, 90)], CPU)))
+    pieces = prediction_windows(Window(0, 90), 20)
+    means, variances = gp.posterior(rows.batch(BatchIndex.of([piece for piece, _ in pieces], CPU)))
     keeps = [keep for _, keep in pieces]
     mean = torch.cat([each[keep] for each, keep in zip(means, keeps, strict=True)])
     variance = torch.cat([each[keep] for each, keep in zip(variances, keeps, strict=True)])
     torch.testing.assert_close(mean, exact_mean, rtol=0, atol=5e-3)
     torch.testing.assert_close(variance, exact_variance, rtol=0, atol=5e-3)
-    alone, _ = gp.posterior(rows.batch(Cut.of([Piece(first, 10) for first in range(0, 90, 10)], CPU)))
+    alone, _ = gp.posterior(rows.batch(BatchIndex.of([Window(first, 10) for first in range(0, 90, 10)], CPU)))
     assert (alone.flatten(0, 1) - exact_mean).abs().max() > 0.05  # without context
 
 

@@ -217,13 +217,13 @@ def test_padding_and_empty_rows_change_nothing(grid: bool, warmth: float) -> Non
 
 def test_a_step_weighs_the_same_in_every_batch() -> None:
     """Against the usual batch's steps, the loss of a batch is the sum of those of its series."""
-    model, batch = model_of().double(), replace(random_batch((7, 3, 0, 5)), usual_steps=torch.tensor(20.0))
+    model, batch = model_of().double(), replace(random_batch((7, 3, 0, 5)), mean_steps=torch.tensor(20.0))
     delta, blend = lags(batch), torch.rand(4, 1, 1, generator=seeded(), dtype=torch.float64)
     fake = model._free(batch, delta, torch.randn(4, 3, generator=seeded(), dtype=torch.float64))
     together = torch.stack(model._duel(batch, delta, fake, blend))
     apart = torch.zeros(2, dtype=torch.float64)
     for i in (0, 1, 3):
-        series = replace(alone(batch, i), usual_steps=batch.usual_steps)
+        series = replace(alone(batch, i), mean_steps=batch.mean_steps)
         apart += torch.stack(model._duel(series, lags(series), fake[i : i + 1, : batch.lengths[i]], blend[i : i + 1]))
     torch.testing.assert_close(together, apart)
 

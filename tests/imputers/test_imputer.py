@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from gpvae import BRITS, GPVAE, VAE, DataError, ModelConfig, Panel, paper
-from gpvae.data.batches import Batch, Rows
+from gpvae.data.batches import Batch, RowTensors
 from gpvae.data.scaling import Scaling
 from gpvae.gp.kernels import Cauchy
 from gpvae.imputers import gpvae as latent
@@ -305,7 +305,9 @@ def test_model_fitted_on_other_columns(tiny: GPVAE, waves: Array) -> None:
     truth = np.nan_to_num(frame.to_numpy())
     density = tiny.log_likelihood(frame, truth, samples=3)
     assert np.array_equal(tiny.log_likelihood(backwards, truth[:, ::-1], samples=3), density[:, ::-1], equal_nan=True)
-    with pytest.warns(UserWarning, match="column 'd' is not one that GPVAE was fitted to: it is left as it is"):
+    with pytest.warns(
+        UserWarning, match="column 'd' was not among the columns that GPVAE was fitted on and is left unchanged"
+    ):
         wider = tiny.impute(frame.assign(d=np.nan), samples=2).to_frame()
     assert wider["d"].isna().all()
     dated = frame.assign(day=pd.date_range("2020-01-01", periods=30))
@@ -368,9 +370,9 @@ def test_quantiles_outside_the_unit_interval(q: float, tiny: GPVAE, waves: Array
     result = tiny.set_params(epochs=1).fit(waves).impute(waves, samples=18)
     with pytest.raises(DataError, match="between 0 and 1"):
         result.quantile(q)
-    with pytest.raises(DataError, match=r"the quantile 0.05, .* 0.9 interval, needs at least 19 samples, not 18"):
+    with pytest.raises(DataError, match=r"the quantile 0.05, .* 0.9 interval, needs at least 19 samples, got 18"):
         result.interval(0.9)
-    with pytest.raises(DataError, match=r"between 0 and 1 \(0.9 is 90 %\), not at 90"):
+    with pytest.raises(DataError, match=r"between 0 and 1 \(0.9 is 90 %\), got 90"):
         result.interval(90)
 
 
@@ -382,9 +384,9 @@ def test_warm_up_that_makes_no_sense(tiny: GPVAE, waves: Array) -> None:
 @pytest.mark.parametrize("method", ["hazen", "weibull"])
 @pytest.mark.parametrize("samples", [1, 2, 19, 100])
 def test_quantiles_are_numpys(samples: int, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imputation, "SORTED_AT_ONCE", 3)
+    monkeypatch.setattr(imputation, "CELLS_PER_CHUNK", 3)
     scaled = np.random.default_rng(samples).normal(size=(8, samples)).astype(np.float32)
-    draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)), evenly=method == "hazen")
+    draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)), stratified=method == "hazen")
     q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]
     np.testing.assert_allclose(draws.quantiles(q), np.quantile(scaled, q, axis=1, method=method), atol=1e-6)
     places = np.arange(samples, dtype=np.float64)
@@ -611,7 +613,7 @@ def test_series_are_mixed_where_held_out_cells_are_predicted_better_by_it(
 def test_which_tables_are_practised_harder(changes: dict[str, Any], series: int, even: bool, mixes: bool) -> None:
     """Others would have nothing to gain from a learning rate that stays."""
     imputer, network = GPVAE(**changes), LatentModel(changes.get("model", ModelConfig()), 2)
-    rows = Rows(torch.zeros(9, 2), torch.ones(9, 2, dtype=torch.bool), torch.arange(9.0), 1.0 if even else None)
+    rows = RowTensors(torch.zeros(9, 2), torch.ones(9, 2, dtype=torch.bool), torch.arange(9.0), 1.0 if even else None)
     assert (imputer._harder(network, rows, series) is not None) is mixes
 
 

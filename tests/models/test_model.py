@@ -14,7 +14,7 @@ from torch.distributions import Bernoulli, MultivariateNormal, Normal, kl_diverg
 from torch.distributions import StudentT as Student
 
 from gpvae import paper
-from gpvae.data.batches import Batch, Surroundings
+from gpvae.data.batches import Batch, NearestValues
 from gpvae.gp import Chain, chain_kl
 from gpvae.gp.kernels import RBF, Cauchy, Matern, Periodic
 from gpvae.models import distributions
@@ -591,7 +591,7 @@ def bound_by_hand(model: LatentModel, batch: Batch, given: Ingredients) -> tuple
     likelihood = model.likelihood
     assert isinstance(likelihood, distributions.StudentT)
     visible = visible_by_hand(batch, given)
-    around = Surroundings.of(batch.values * visible, visible, batch.times)
+    around = NearestValues.of(batch.values * visible, visible, batch.times)
     context, known = torch.cat(around, dim=-1), torch.stack([batch.values * visible, visible.float(), *around], dim=-1)
     logs = batch.times.diff().log().float() if isinstance(batch.times, torch.Tensor) else torch.zeros(4, 8)
     steps = torch.cat([torch.zeros(4, 1), logs], dim=-1).unsqueeze(-1)
@@ -812,13 +812,13 @@ def test_surroundings_are_those_of_real_and_positive_columns() -> None:
     batch = replace(batch, values=batch.values.abs().round())
     posterior, context = model.encode(batch)
     columns = [1, 4, 3]
-    around = Surroundings.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
+    around = NearestValues.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
     assert torch.equal(context, torch.cat(around, dim=-1))
     z = posterior.sample_marginals(torch.randn(2, 4, 9, 3, generator=seeded()))
     decoded = model.decode(z, context)
     added = decoded - decoded_by_hand(model, z, context)
     expected = torch.zeros_like(added)
-    expected[..., 1], expected[..., 2] = around.between[..., 0], 0.5 * around.between[..., 1]
+    expected[..., 1], expected[..., 2] = around.interpolated[..., 0], 0.5 * around.interpolated[..., 1]
     torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
     rows = batch.observed.any(-1)
     torch.testing.assert_close(model.decode(z[:, rows], context[rows]), decoded[:, rows])
@@ -986,7 +986,7 @@ def test_columns_that_are_put_together_are_the_real_ones() -> None:
     model.encode(batch)
     known, visible = heard[0]
     columns = [1, 4, 3]
-    around = Surroundings.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
+    around = NearestValues.of(batch.values[..., columns], batch.observed[..., columns], 1.0)
     shown = batch.observed[..., columns]
     assert torch.equal(visible.view(4, 9, 3), shown)
     assert torch.equal(
@@ -1091,7 +1091,7 @@ def test_config_round_trip_and_unknown_names() -> None:
         (lambda: ModelConfig(likelihood="bernoulli", missing_by_value=True, score_missing=True), "not with score_miss"),
         (lambda: Cauchy(-1.0), "length_scale must be positive"),
         (lambda: Matern(1.0, nu=3.0), "nu must be 0.5, 1.5 or 2.5"),
-        (lambda: Cauchy((1.0, 2.0)) + RBF((1.0, 2.0, 3.0)), "groups of one size"),
+        (lambda: Cauchy((1.0, 2.0)) + RBF((1.0, 2.0, 3.0)), "the same number of groups"),
         (lambda: model_of(replace(SMALL, kernel=Cauchy((1.0, 2.0, 3.0, 4.0)))), "4 length scales need at least"),
         (lambda: model_of(replace(SMALL, image_shape=(1, 5, 5))), "has 25 values, the data 2 features"),
         (lambda: distributions.Gaussian(2, 0.001), "noise must be above"),

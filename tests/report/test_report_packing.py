@@ -18,7 +18,7 @@ from report_examples import (
 from gpvae import (
     Panel,
 )
-from gpvae.imputers.imputation import Margins
+from gpvae.imputers.imputation import ConformalIntervals
 from gpvae.report.packing import FINE, LEVELS, LOGARITHM, NOT_NEGATIVE, Packer
 
 
@@ -114,8 +114,8 @@ def test_positive_column_with_intervals_down_to_zero_is_not_logged() -> None:
     count = len(imputation.cells)
     floor = np.where(imputation.cells % 2 == 1, 0.0, -np.inf)
     errors = (np.linspace(0, 3, 50),) * 2
-    margins = Margins(imputation.values, np.ones(count), floor, imputation.cells % 2, errors, errors[0])
-    packed = packer.pack(replace(imputation, draws=None, margins=margins), None, None)
+    margins = ConformalIntervals(imputation.values, np.ones(count), floor, imputation.cells % 2, errors, errors[0])
+    packed = packer.pack(replace(imputation, draws=None, conformal=margins), None, None)
     assert Unpacked(packed, imputation.panel, packer, truth=False).scale.tolist() == [0, FINE | NOT_NEGATIVE]
 
 

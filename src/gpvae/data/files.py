@@ -1,4 +1,4 @@
-"""Tables in files: CSV and Parquet in, the same kind out; written whole or not at all."""
+"""Tables in CSV and Parquet files: read with everything needed to write them back, and written atomically."""
 
 import csv
 import datetime as dt
@@ -31,10 +31,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 @contextmanager
-def whole_or_not_at_all(path: Path, *, force: bool) -> Iterator[Path]:
-    """A place to write a file or folder that appears under `path` only once it is complete.
+def atomic_write(path: Path, *, force: bool) -> Iterator[Path]:
+    """A temporary path for a file or folder that is moved to `path` once it is complete.
 
-    What was there before is kept unless `force`, and in any case until the new one is whole.
+    An existing file is replaced only with `force`, and stays in place until the new one is complete.
     """
     require_writable(path, force=force)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -48,12 +48,12 @@ def whole_or_not_at_all(path: Path, *, force: bool) -> Iterator[Path]:
 
 
 def require_writable(path: Path, *, force: bool) -> None:
-    """Say at once what would only show after hours of training."""
+    """Check before hours of training, not after."""
     if not path.name:
-        raise DataError(f"cannot write {path}: that is a place, not a name")
+        raise DataError(f"cannot write {path}: it has no file name")
     if path.exists() and not force:
-        replaced = "allow it to be replaced (--force; in Python overwrite=True)"
-        raise DataError(f"{path} exists already and is kept; choose another name, or {replaced}")
+        hint = "choose another name, or replace it with --force (in Python, overwrite=True)"
+        raise DataError(f"{path} exists already; {hint}")
     if not path.parent.is_dir():
         raise DataError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
@@ -61,18 +61,18 @@ def require_writable(path: Path, *, force: bool) -> None:
 
 
 def _replace(partial: Path, path: Path) -> None:
-    """Swap in one rename for files; for folders, move the old one aside first, since a rename cannot cover it."""
+    """One rename for a file; for a folder, which a rename cannot replace, move the old one away first."""
     if not (path.is_dir() and partial.is_dir()):
         partial.replace(path)
         return
-    aside = partial.with_name(partial.name + ".old")
-    path.rename(aside)
+    old = partial.with_name(partial.name + ".old")
+    path.rename(old)
     try:
         partial.rename(path)
     except BaseException:
-        aside.rename(path)
+        old.rename(path)
         raise
-    shutil.rmtree(aside, ignore_errors=True)  # the new one is in place: what sticks here is no reason to fail
+    shutil.rmtree(old, ignore_errors=True)  # the new folder is in place, so a failure here is harmless
 
 
 def _remove(path: Path) -> None:
@@ -84,11 +84,11 @@ def _remove(path: Path) -> None:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table read from a file, with what is needed to write it again as it was."""
+    """A table read from a file, with what is needed to write it back unchanged."""
 
     path: Path
     table: pa.Table
-    text: "CsvText | None" = None  # the cells as written, where the file is text
+    text: "CsvText | None" = None  # the cells as written, if the file is text
 
     def panel(
         self,
@@ -98,7 +98,7 @@ class TableFile:
         columns: Sequence[str] | None = None,
         categories: Sequence[str] = (),
     ) -> Panel:
-        """See `Panel.from_frame`; the index that pandas keeps in a Parquet file is no value unless asked for."""
+        """See `Panel.from_frame`. The index that pandas stores in a Parquet file is used only if `columns` names it."""
         try:
             self._require_numbers([name for name in columns or [] if name not in categories])
             panel = Panel.from_frame(self.table, id=id, time=time, columns=columns, categories=categories)
@@ -107,7 +107,7 @@ class TableFile:
             raise DataError(f"{self.path}: {error}") from None
 
     def with_categories(self, names: Sequence[str]) -> "TableFile":
-        """The same, where NA and the like are gaps in these columns of text too, and not names of something."""
+        """The same with NA and the like in these text columns read as missing, not as labels."""
         table = self.table
         for j, name in enumerate(table.column_names):
             if name in names and pa.types.is_string(table[name].type):
@@ -116,7 +116,7 @@ class TableFile:
         return replace(self, table=table)
 
     def with_text(self, names: Sequence[str]) -> "TableFile":
-        """The same, where these columns of a text file are text even if they look like numbers."""
+        """The same with these columns of a CSV file as text, even if they look like numbers."""
         table = self.table
         for j, name in enumerate(table.column_names):
             if self.text and name in names:
@@ -125,7 +125,7 @@ class TableFile:
         return replace(self, table=table)
 
     def almost_times(self, names: Sequence[str]) -> list[str]:
-        """Why columns of text that begin with a time are none: the cells at fault, in words."""
+        """For text columns whose first cell is a time: messages that name the cell that is not."""
         reasons: list[str] = []
         for name in names:
             if pa.types.is_string(self.table[name].type) and _is_time(self.table[name][0].as_py()):
@@ -136,7 +136,7 @@ class TableFile:
         return reasons
 
     def almost_numbers(self, names: Sequence[str]) -> list[str]:
-        """Why columns of text that are mostly numbers are none: the first cells at fault, in words."""
+        """For text columns that are mostly numbers: messages that name the first cell that is not."""
         reasons: list[str] = []
         for j, name in enumerate(self.table.column_names):
             if self.text and name in names and pa.types.is_string(self.table[name].type):
@@ -144,7 +144,7 @@ class TableFile:
                 numbers = [cell for cell in present if _to_floats([cell], self.text._decimal_mark([cell])) is not None]
                 if 2 * len(numbers) > len(present):
                     row, cell = self.text.first_not_a_number(j)
-                    reasons.append(f"column {name!r} is text, and left as it is: it holds {cell!r} in row {row + 1}")
+                    reasons.append(f"column {name!r} is text and left unchanged: it holds {cell!r} in row {row + 1}")
         return reasons
 
     def require_no_columns(self, names: Sequence[str]) -> None:
@@ -153,19 +153,19 @@ class TableFile:
                 raise DataError(f"{self.path}: the table already has a column named {name!r}; rename it first")
 
     def write(self, path: Path, filled: pa.Table, *, force: bool) -> None:
-        """Write `filled`, made from this table, to `path`, as CSV or Parquet by its name."""
+        """Write `filled`, derived from this table, to `path`, as CSV or Parquet by its suffix."""
         kind = file_kind(path)
-        with whole_or_not_at_all(path, force=force) as partial:
+        with atomic_write(path, force=force) as partial:
             if kind == "parquet":
                 pq.write_table(self._with_metadata(filled), partial)
             else:
-                text = self.text or CsvText.plain(self.table)
+                text = self.text or CsvText.from_table(self.table)
                 text.write(partial, self.table, filled, compress=_is_gzip(path))
 
     def _with_metadata(self, filled: pa.Table) -> pa.Table:
-        """Of the table and its columns; pandas keeps its index and dtypes there."""
-        ours = self.table.schema
-        schema = pa.schema([*ours, *list(filled.schema)[len(ours) :]], metadata=ours.metadata)
+        """With the metadata of the original table and its columns, where pandas keeps its index and dtypes."""
+        original = self.table.schema
+        schema = pa.schema([*original, *list(filled.schema)[len(original) :]], metadata=original.metadata)
         return pa.Table.from_arrays(filled.columns, schema=schema)
 
     def _without_index(self, panel: Panel) -> Panel:
@@ -179,7 +179,7 @@ class TableFile:
         for name in columns:
             if self.text and name in self.table.column_names and pa.types.is_string(self.table[name].type):
                 row, cell = self.text.first_not_a_number(self.table.column_names.index(name))
-                raise DataError(f"column {name!r} is not numeric: it holds {cell!r} in row {row + 1}")
+                raise DataError(f"column {name!r} must be numeric, got {cell!r} in row {row + 1}")
 
 
 def read(
@@ -190,7 +190,7 @@ def read(
     columns: Sequence[str] | None = None,
     categories: Sequence[str] = (),
 ) -> Panel:
-    """A CSV (.csv, .tsv, .txt, also .gz) or Parquet file as a panel; see `Panel.from_frame` for the options."""
+    """Read a CSV (.csv, .tsv, .txt, also .gz) or Parquet file as a panel; for the options see `Panel.from_frame`."""
     table = read_table(path).with_categories(categories)
     return table.panel(id=id, time=time, columns=columns, categories=categories)
 
@@ -206,7 +206,7 @@ def read_table(path: str | os.PathLike[str]) -> TableFile:
         try:
             return TableFile(path, pq.read_table(path))
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path} is not a Parquet file, or a damaged one: {_one_line(error)}") from None
+            raise DataError(f"{path} is damaged or not a Parquet file: {_one_line(error)}") from None
     text = CsvText.read(path)
     return TableFile(path, text.table(), text)
 
@@ -224,7 +224,7 @@ def file_kind(path: Path) -> str:
 
 @dataclass(frozen=True)
 class CsvText:
-    """The cells of a CSV file exactly as written, so that what was measured goes back letter for letter."""
+    """The cells of a CSV file exactly as written, so that observed values are written back unchanged."""
 
     header: list[str]
     columns: list[list[str]]
@@ -247,16 +247,16 @@ class CsvText:
         return cls(header, columns, separator, newline, "utf-8-sig" if text.startswith("\ufeff") else "utf-8")
 
     @classmethod
-    def plain(cls, table: pa.Table) -> "CsvText":
-        """For a table that never was text."""
+    def from_table(cls, table: pa.Table) -> "CsvText":
+        """For a table that was not read from a CSV file."""
         return cls(table.column_names, [_as_text(column) for column in table.columns])
 
     def table(self) -> pa.Table:
-        """Typed columns: whole numbers, numbers, times, or text."""
+        """Columns typed as integers, floats, times or text."""
         return pa.table([self._typed(j) for j in range(len(self.header))], names=_names(self.header))
 
     def write(self, path: Path, original: pa.Table, filled: pa.Table, *, compress: bool) -> None:
-        """Cells that were missing in `original` and are not in `filled` get new text; all others keep theirs."""
+        """Format the cells that are missing in `original` but not in `filled`; copy the text of all others."""
         names = original.column_names
         extra = filled.column_names[len(names) :]
         columns = [self._refilled(j, original.column(j), filled.column(name)) for j, name in enumerate(names)]
@@ -279,13 +279,13 @@ class CsvText:
         return [cell.strip() for cell in self.columns[j] if not _is_missing(cell)]
 
     def _decimal_mark(self, present: list[str]) -> str:
-        """A comma where nothing else speaks against it: the separator, or a cell with a point."""
+        """A comma if cells have one, none has a point, and the comma is not the separator; else a point."""
         commas = self.separator != "," and any("," in cell for cell in present)
         return "," if commas and not any("." in cell for cell in present) else "."
 
     @cached_property
     def _writes_commas(self) -> bool:
-        """Whether any column of numbers does; those without a fraction then get one with a comma."""
+        """Whether any column of numbers uses a decimal comma; columns of whole numbers then do so too."""
         columns = map(self._present, range(len(self.header)))
         return any(self._decimal_mark(cells) == "," and _to_floats(cells, ",") is not None for cells in columns)
 
@@ -293,16 +293,16 @@ class CsvText:
         present = self._present(j)
         absent = np.array([_is_missing(cell) for cell in self.columns[j]])
         if present and all(_WHOLE.fullmatch(cell) for cell in present):
-            # What has more digits than an integer is a name, and a float would not tell it from the next.
+            # More digits than int64 holds are an identifier; float64 would merge neighbouring ones.
             return self._text(j) if max(map(len, present)) > 18 else _spread(map(int, present), absent, pa.int64())
         numbers = _to_floats(present, self._decimal_mark(present))
         if numbers is not None:
             return _spread(numbers, absent, pa.float64())
         try:
-            moments = parse_datetimes(present, "the column")
+            datetimes = parse_datetimes(present, "the column")
         except DataError:
             return self._text(j)
-        return _spread(moments, absent, pa.timestamp("us", tz=_zone(moments)))
+        return _spread(datetimes, absent, pa.timestamp("us", tz=_zone(datetimes)))
 
     def _text(self, j: int) -> pa.Array:
         return pa.array([cell.strip() or None for cell in self.columns[j]], pa.string())
@@ -317,13 +317,13 @@ class CsvText:
         ]
 
     def _added(self, name: str, column: pa.ChunkedArray, names: list[str]) -> list[str]:
-        """Written like the column that it speaks of: temperature_lower like temperature."""
+        """Formatted like the column that it belongs to: temperature_lower like temperature."""
         subject = name.rsplit("_", 1)[0]
         write = self._number_format(names.index(subject) if subject in names else None, column.type)
         return ["" if value is None else write(value) for value in column.to_pylist()]
 
     def _number_format(self, j: int | None, dtype: pa.DataType) -> Callable[[Any], str]:
-        """Two digits more than the column itself is written with; whole numbers stay whole, and text is text."""
+        """Two more decimals than the column has; integers stay integers, and text stays text."""
         if not pa.types.is_integer(dtype) and not pa.types.is_floating(dtype):
             return str
         present = [] if j is None else self._present(j)
@@ -331,8 +331,8 @@ class CsvText:
         if not present or any("e" in cell.lower() for cell in present):
             return lambda value: f"{value:.9g}".replace(".", mark)
         digits = max(len(cell.partition(mark)[2]) for cell in present)
-        places = 0 if pa.types.is_integer(dtype) else digits + 2
-        return lambda value: f"{value:.{places}f}".replace(".", mark)
+        decimals = 0 if pa.types.is_integer(dtype) else digits + 2
+        return lambda value: f"{value:.{decimals}f}".replace(".", mark)
 
 
 def _is_time(text: str | None) -> bool:
@@ -364,7 +364,7 @@ def _read_text(path: Path) -> str:
 
 
 def _separator(lines: list[str]) -> str:
-    """The one that cuts the first line into most cells."""
+    """The separator that splits the first line into the most cells."""
     first = next((line for line in lines if line.strip()), "")
     return max(SEPARATORS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), [])))
 
@@ -372,7 +372,7 @@ def _separator(lines: list[str]) -> str:
 def _header_and_columns(
     records: list[tuple[int, list[str]]], path: Path
 ) -> tuple[tuple[int, list[str]], list[list[str]]]:
-    """The header with its line, and the columns. An empty line is nothing, or a gap where there is but one column."""
+    """The header with its line number, and the columns. An empty line is skipped; in a single column it is a gap."""
     while records and not records[-1][1]:
         records.pop()
     full = [(line, row) for line, row in records if row]
@@ -385,7 +385,7 @@ def _header_and_columns(
         rows = [(line, row or [""]) for line, row in records if line > first]
     for line, row in rows:
         if len(row) != len(header):
-            raise DataError(f"{path}, line {line}: {len(row)} cells where the header has {len(header)}")
+            raise DataError(f"{path}, line {line}: expected {len(header)} cells as in the header, got {len(row)}")
     names = _names(header)
     for name in names:
         if names.count(name) > 1:
@@ -394,7 +394,7 @@ def _header_and_columns(
 
 
 def _names(header: list[str]) -> list[str]:
-    """A column without a name gets one from its place."""
+    """A column without a name is named by its position."""
     return [name.strip() or f"column {j + 1}" for j, name in enumerate(header)]
 
 
@@ -405,7 +405,7 @@ def _is_missing(cell: str) -> bool:
 def _to_floats(cells: list[str], mark: str) -> Any:
     try:
         if any("_" in cell for cell in cells):
-            return None  # to Python, but to nobody else, 1_000 is a number
+            return None  # Python alone reads 1_000 as a number
         return np.array([float(cell.replace(mark, ".")) for cell in cells], dtype=np.float64)
     except ValueError:
         return None
@@ -417,12 +417,12 @@ def _spread(present: Iterable[Any], absent: NDArray[np.bool_], dtype: pa.DataTyp
     return pa.array([None if gap else next(values) for gap in absent], dtype)
 
 
-def _zone(moments: list[dt.datetime]) -> str | None:
-    zones = {str(moment.tzinfo) for moment in moments if moment.tzinfo}
+def _zone(datetimes: list[dt.datetime]) -> str | None:
+    zones = {str(each.tzinfo) for each in datetimes if each.tzinfo}
     return None if not zones else "UTC" if len(zones) > 1 else zones.pop().removeprefix("UTC") or "UTC"
 
 
 def _as_text(column: pa.ChunkedArray) -> list[str]:
     if pa.types.is_floating(column.type):
-        return ["" if np.isnan(value) else str(value) for value in column.to_numpy()]  # in the fewest digits
+        return ["" if np.isnan(value) else str(value) for value in column.to_numpy()]  # shortest digits that round-trip
     return ["" if value is None else str(value) for value in column.to_pylist()]

@@ -1,4 +1,4 @@
-"""Where rows come from, and how what is computed for them goes back: arrays, lists of arrays, data frames."""
+"""Where rows come from, and how results are returned in the same form: arrays, lists of arrays, data frames."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,36 +8,36 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.data.times import DataError, Floats, Moments, column_times
+from gpvae.data.times import DataError, Floats, ParsedTimes, column_times
 
 Bools = NDArray[np.bool_]
-Labels = Mapping[str, tuple[Any, ...]]  # of columns of text: what the numbers 0, 1, … in them stand for
-Extra = Mapping[str, Floats]  # columns to add behind a table, (row,) each
+Labels = Mapping[str, tuple[Any, ...]]  # by text column: the labels that the codes 0, 1, … stand for
+Extra = Mapping[str, Floats]  # columns to append to a table, (row,) each
 
 
 class Source(Protocol):
-    """Where rows came from."""
+    """The original data of a panel."""
 
     @property
     def id(self) -> str | None:
-        """The name of the column that tells the series apart."""
+        """The name of the column of series ids."""
         ...
 
     @property
     def time(self) -> str | None:
-        """The name of the column that the times came from."""
+        """The name of the column of times."""
         ...
 
     def restore(self, rows: NDArray[Any]) -> Any:
-        """(..., row, feature) in the panel's order → in the source's own shape: an array, or a list of arrays."""
+        """(..., row, feature) in the panel's row order → in the source's shape: an array, or a list of arrays."""
         ...
 
     def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
-        """The source with `values` (row, feature) where `missing`, and `extra` columns (row,) behind it."""
+        """The source with `values` (row, feature) where `missing`, and with `extra` columns at its end."""
         ...
 
     def where(self, row: int) -> str:
-        """How to tell a person which row this is."""
+        """A description of a row for messages."""
         ...
 
 
@@ -111,34 +111,35 @@ class FrameSource:
             if missing[:, j].any()
         ]
         added = [
-            _new_column(self.table, name, self.restore(each[:, None])[:, 0], labels.get(name))
-            for name, each in extra.items()
+            _new_column(self.table, name, self.restore(column[:, None])[:, 0], labels.get(name))
+            for name, column in extra.items()
         ]
         return self.table.with_columns(*filled, *added).to_native()
 
     def has_order(self, column: str) -> bool:
-        """Whether a column's type gives its categories an order."""
+        """Whether the type of a column orders its categories."""
         return self.table.schema[column] in (nw.Enum, nw.Boolean)
 
     def where(self, row: int) -> str:
-        place = int(self.order[row])
-        named = [f"{name} {self.table.get_column(name)[place]}" for name in (self.id, self.time) if name is not None]
+        position = int(self.order[row])
+        names = [name for name in (self.id, self.time) if name is not None]
+        parts = [f"{name} {self.table.get_column(name)[position]}" for name in names]
         index = _datetime_index(self.table)
         if self.time is None and index is not None:
-            named.append(f"time {index[place]}")
-        return ", ".join([*named, f"row {place + 1}"])
+            parts.append(f"time {index[position]}")
+        return ", ".join([*parts, f"row {position + 1}"])
 
 
 def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
-    """Floats as they are, integers as float64; None and what a masked array masks as NaN."""
+    """Floats unchanged, integers as float64; None and masked values as NaN."""
     try:
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"{name} must hold numbers, in rows of one length") from None
+        raise DataError(f"{name} must hold numbers, in rows of equal length") from None
     if array.dtype.kind != "f":
-        raise DataError(f"{name} must hold numbers, not {array.dtype}")
+        raise DataError(f"{name} must hold numbers, got {array.dtype}")
     return np.ma.filled(array, np.nan)
 
 
@@ -149,28 +150,28 @@ def _floats_as(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def _fill_array(
     array: NDArray[Any], columns: Sequence[str], values: NDArray[Any], missing: NDArray[Any]
 ) -> NDArray[Any]:
-    places = [int(name.removeprefix("x")) for name in columns]
+    index = [int(name.removeprefix("x")) for name in columns]
     filled = array.copy()
-    filled[..., places] = np.where(missing, values, array[..., places])
+    filled[..., index] = np.where(missing, values, array[..., index])
     return filled
 
 
 def _require_no_extra(extra: Extra) -> None:
     if extra:
-        raise DataError(f"an array has no place for a column {next(iter(extra))!r}; a data frame has")
+        raise DataError(f"cannot add the column {next(iter(extra))!r} to an array: use a data frame")
 
 
 def spread_times(times: NDArray[Any], shape: tuple[int, ...]) -> list[Any]:
     """One row of times for each series."""
     if times.shape not in (shape, shape[1:]):
-        raise DataError(f"times of shape {times.shape} do not fit series of shape {shape}")
+        raise DataError(f"times must have shape {shape} or {shape[1:]}, got {times.shape}")
     return list(np.broadcast_to(times, shape))
 
 
 def concatenated_times(times: list[NDArray[Any]], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    shapes = [each.shape for each in times]
+    shapes = [series_times.shape for series_times in times]
     if shapes != [(n,) for n in lengths]:
-        raise DataError(f"times of shapes {shapes[:3]}… do not fit series of lengths {lengths.tolist()[:3]}…")
+        raise DataError(f"times of shapes {shapes[:3]}… do not match series of lengths {lengths.tolist()[:3]}…")
     return np.concatenate(times)
 
 
@@ -179,10 +180,10 @@ def eager_frame(frame: Any) -> nw.DataFrame[Any]:
         table = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise DataError(
-            f"a Panel, an array, a list of arrays, or a pandas, polars or PyArrow frame is needed, not {type(frame)}"
+            f"data must be a Panel, an array, a list of arrays, or a pandas, polars or PyArrow frame, got {type(frame)}"
         ) from None
     except nw.exceptions.DuplicateError as error:
-        raise DataError(f"columns must have different names, not {str(error).splitlines()[-1].lstrip('- ')}") from None
+        raise DataError(f"columns must have different names, got {str(error).splitlines()[-1].lstrip('- ')}") from None
     if not len(table):
         raise DataError("the table has no rows")
     return table
@@ -193,7 +194,7 @@ def require_columns(table: nw.DataFrame[Any], names: Sequence[str]) -> None:
         if name not in table.columns:
             index = nw.maybe_get_index(table)
             levels = [] if index is None else list(getattr(index, "names", []))
-            hint = " (it is part of the index: use reset_index() first)" if name in levels else ""
+            hint = " (it is part of the index: call reset_index() first)" if name in levels else ""
             raise DataError(f"there is no column {name!r}{hint}; the columns are {', '.join(map(str, table.columns))}")
 
 
@@ -203,9 +204,9 @@ def value_columns(
     schema = table.schema
     for name in categories:
         if name in reserved:
-            raise DataError(f"column {name!r} cannot be both a value and an id or time")
-        if not is_numeric(schema[name]) and schema[name] not in _NAMED:
-            raise DataError(f"column {name!r} holds neither numbers nor categories but {schema[name]}")
+            raise DataError(f"column {name!r} is the id or time and cannot be filled")
+        if not is_numeric(schema[name]) and schema[name] not in _CATEGORICAL:
+            raise DataError(f"column {name!r} must hold numbers or categories, got {schema[name]}")
     if columns is None:
         usable = {name for name in table.columns if is_numeric(schema[name])} | {*categories}
         chosen = [name for name in table.columns if name not in reserved and name in usable]
@@ -214,17 +215,17 @@ def value_columns(
         return chosen
     columns = [*columns, *[name for name in categories if name not in columns]]
     if not columns or len(set(columns)) < len(columns):
-        raise DataError(f"columns must name at least one column, and none twice, not {list(columns)}")
+        raise DataError(f"columns must name at least one column, and none twice, got {list(columns)}")
     for name in columns:
         if name in reserved:
-            raise DataError(f"column {name!r} cannot be both a value and an id or time")
+            raise DataError(f"column {name!r} is the id or time and cannot be filled")
         if not is_numeric(schema[name]) and name not in categories:
-            hint = "; name it in `categories` to have it filled" if schema[name] in _NAMED else ""
-            raise DataError(f"column {name!r} is not numeric but {schema[name]}{hint}")
+            hint = "; name it in `categories` to have it filled" if schema[name] in _CATEGORICAL else ""
+            raise DataError(f"column {name!r} must be numeric, got {schema[name]}{hint}")
     return list(columns)
 
 
-_NAMED = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)  # whose values are names rather than numbers
+_CATEGORICAL = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)
 
 
 def is_numeric(dtype: Any) -> bool:
@@ -232,12 +233,12 @@ def is_numeric(dtype: Any) -> bool:
 
 
 def labels_of(column: nw.Series[Any]) -> tuple[Any, ...]:
-    """The different entries, in the order that the column's type gives them (pandas: if it is ordered), else sorted."""
+    """The different entries, in the order of the column's type (pandas: if it is ordered), else sorted."""
     present = set(column.drop_nulls().to_list())
-    sorts = {type(label) for label in present}
-    if not (sorts <= {str} or sorts <= {bool}):
-        names = ", ".join(sorted(sort.__name__ for sort in sorts))
-        raise DataError(f"column {column.name!r} cannot hold categories: they are text, or booleans, not {names}")
+    types = {type(label) for label in present}
+    if not (types <= {str} or types <= {bool}):
+        names = ", ".join(sorted(each.__name__ for each in types))
+        raise DataError(f"categories must be text or booleans, but column {column.name!r} holds {names}")
     if isinstance(column.dtype, nw.Enum):
         return tuple(label for label in column.dtype.categories if label in present)
     return tuple(sorted(present))
@@ -245,18 +246,18 @@ def labels_of(column: nw.Series[Any]) -> tuple[Any, ...]:
 
 def column_values(column: nw.Series[Any], labels: tuple[Any, ...] | None = None) -> Floats:
     if labels is not None:
-        place = {label: i for i, label in enumerate(labels)}
-        return np.array([place.get(entry, np.nan) for entry in column.to_list()], dtype=np.float64)
+        code = {label: i for i, label in enumerate(labels)}
+        return np.array([code.get(entry, np.nan) for entry in column.to_list()], dtype=np.float64)
     if column.dtype.is_float():
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
-    # Not by a cast of the column: Arrow refuses integers that a float64 cannot hold exactly.
+    # A cast would fail: Arrow refuses integers that float64 cannot represent exactly.
     return np.where(column.is_null().to_numpy(), np.nan, column.fill_null(0).to_numpy().astype(np.float64))
 
 
 def _fill_column(
     column: nw.Series[Any], values: Floats, missing: Bools, labels: tuple[Any, ...] | None = None
 ) -> nw.Series[Any]:
-    """`values` where `missing`, the column's own entries, untouched, elsewhere. Integers stay integers."""
+    """`values` where `missing`, the column's entries unchanged elsewhere. Integers stay integers."""
     usable = missing & ~np.isnan(values)
     new = np.where(usable, values, 0)
     if labels is not None:
@@ -271,7 +272,7 @@ def _fill_column(
 def _fill_with_labels(
     column: nw.Series[Any], codes: NDArray[np.int64], usable: Bools, labels: tuple[Any, ...]
 ) -> nw.Series[Any]:
-    """Entries from elsewhere in the column, so that its type stays what it is; as text where one occurs nowhere."""
+    """Copy entries from other rows, which keeps the column's type; text where a label occurs in no row."""
     entries = column.to_list()
     first = {entry: row for row, entry in reversed(list(enumerate(entries)))}
     wanted = {labels[code] for code in np.unique(codes[usable])}
@@ -286,7 +287,7 @@ def _fill_with_labels(
 
 
 def _nearest_integers(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Of those that the type holds: a count does not fall below zero."""
+    """Rounded, and clipped to the range of the type: unsigned counts stay at least 0."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(values), limits.min, np.nextafter(float(limits.max) + 1, 0)).astype(dtype)
 
@@ -298,7 +299,7 @@ def _new_column(
         named = [None if np.isnan(value) else str(labels[int(value)]) for value in values]
         return nw.new_series(name, named, nw.String(), backend=table.implementation)
     column = nw.new_series(name, values, nw.Float64(), backend=table.implementation)
-    # NaN says "nothing here"; frames that have nulls say it with those.
+    # Pandas marks missing values by NaN, other frames by null.
     return column if table.implementation.is_pandas() else column.fill_nan(None)
 
 
@@ -307,7 +308,7 @@ def series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any,
         return (0,), np.zeros(len(table), dtype=np.int64)
     column = table.get_column(id)
     if column.dtype.is_nested():
-        raise DataError(f"the column {id!r} cannot be an id: it holds {column.dtype}")
+        raise DataError(f"the id column {id!r} must hold text or numbers, got {column.dtype}")
     missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
     if missing.any():
         raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
@@ -320,10 +321,10 @@ def only_time_column(table: nw.DataFrame[Any], id: str | None) -> str | None:
     if _datetime_index(table) is not None:
         return None
     if id is None and getattr(nw.maybe_get_index(table), "nlevels", 1) > 1:
-        raise DataError("the index has several levels: use reset_index() first, then name the id and the time")
+        raise DataError("the index has several levels: call reset_index(), then name the id and time columns")
     times = [name for name, dtype in table.schema.items() if name != id and dtype in (nw.Date, nw.Datetime)]
     if len(times) > 1:
-        raise DataError(f"several columns hold times ({', '.join(map(str, times))}): say which one is the time")
+        raise DataError(f"several columns hold times ({', '.join(map(str, times))}): name the one to use as time")
     return times[0] if times else None
 
 
@@ -333,10 +334,10 @@ def _datetime_index(table: nw.DataFrame[Any]) -> Any:
     return index if dtype is not None and dtype.kind == "M" else None
 
 
-def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> Moments:
+def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> ParsedTimes:
     if time is not None:
         return column_times(table.get_column(time), f"column {time!r}")
     index = _datetime_index(table)
     if index is not None:
         return column_times(nw.from_native(index.to_series(), series_only=True), "the index")
-    return Moments("number", np.arange(len(table), dtype=np.float64))
+    return ParsedTimes("number", np.arange(len(table), dtype=np.float64))

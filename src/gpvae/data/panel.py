@@ -1,7 +1,7 @@
-"""The data: series of their own lengths and times, numeric columns, NaN = missing; and the way in and back out.
+"""The data: series of any lengths and times in numeric columns; NaN means missing.
 
-A `Panel` keeps all rows in one array, series after series, each sorted by time. Its `source` remembers what the rows
-came from, so that whatever is computed for them goes back in the same shape, order and kind.
+A `Panel` keeps all rows in one array, series after series, each sorted by time. Its `source` remembers where the rows
+came from, so that results are returned in the same shape, order and type.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,12 +33,12 @@ from gpvae.data.frames import (
     time_of_rows,
     value_columns,
 )
-from gpvae.data.times import Clock, DataError, Floats, array_times
+from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times
 
 
 @dataclass(frozen=True, repr=False)
 class Panel:
-    """N series, each with its own length and times; NaN = missing; columns of text as the numbers of their `labels`."""
+    """N series, each with its own length and times. NaN means missing; text is stored as the index of its label."""
 
     values: Floats  # (row, feature)
     times: Floats  # (row,) increasing within a series; seconds for datetimes
@@ -48,14 +48,14 @@ class Panel:
     clock: Clock
     source: Source
     labels: Labels = field(default_factory=dict)
-    origin: float | None = None  # of datetimes: the moment of time 0, in seconds since 1970
+    origin: float | None = None  # of datetimes: time 0, in seconds since 1970
 
     def __post_init__(self) -> None:
         rows = self.values.shape[0]
         if self.values.shape[1] != len(self.columns) or self.times.shape != (rows,) or self.lengths.sum() != rows:
             raise DataError(
                 f"values {self.values.shape}, times {self.times.shape}, {len(self.columns)} columns and lengths that "
-                f"sum to {self.lengths.sum()} do not fit together"
+                f"sum to {self.lengths.sum()} do not match"
             )
         infinite = np.argwhere(np.isinf(self.values))
         if len(infinite):
@@ -66,9 +66,9 @@ class Panel:
     def of(
         cls, data: Any, *, id: str | None = None, time: str | None = None, categories: Sequence[str] = ()
     ) -> "Panel":
-        """A panel as it is; an array (time, feature) or (series, time, feature); a list of arrays; a data frame.
+        """From an array (time, feature) or (series, time, feature), a list of arrays, a data frame, or a panel.
 
-        `id`, `time` and `categories` name the columns of a frame that has them.
+        `id`, `time` and `categories` are column names of a data frame; names that it does not have are ignored.
         """
         if isinstance(data, Panel):
             return data
@@ -89,14 +89,14 @@ class Panel:
         """(time, feature) or (series, time, feature); `times` (time,) or (series, time), by default 0, 1, 2, …"""
         array = numeric_array(array, "the array")
         if array.ndim not in (2, 3):
-            raise DataError(f"the array must be (time, feature) or (series, time, feature), not of shape {array.shape}")
+            raise DataError(f"the array must be (time, feature) or (series, time, feature), got shape {array.shape}")
         stacked = array if array.ndim == 3 else array[None]
         given = None if times is None else spread_times(np.asarray(times), stacked.shape[:2])
         return cls._from_series(list(stacked), given, ArraySource(array))
 
     @classmethod
     def from_list(cls, arrays: Sequence[ArrayLike], *, times: Sequence[ArrayLike] | None = None) -> "Panel":
-        """Arrays (time, feature) of different lengths; `times`, one array (time,) for each."""
+        """Arrays (time, feature) of any lengths; `times` holds one array (time,) for each."""
         series = [numeric_array(array, f"series {i} of the list") for i, array in enumerate(arrays)]
         for i, array in enumerate(series):
             if array.ndim != 2 or array.shape[1] != series[0].shape[1] or not len(array):
@@ -104,20 +104,16 @@ class Panel:
                     f"series {i} of the list has shape {array.shape}; each must be (time, feature), with at least one "
                     "step and the same number of features"
                 )
-        given = None if times is None else [np.asarray(each) for each in times]
+        given = None if times is None else [np.asarray(series_times) for series_times in times]
         return cls._from_series(series, given, ListSource(tuple(series)))
 
     @classmethod
     def _from_series(cls, series: list[Any], times: list[Any] | None, source: "ArraySource | ListSource") -> "Panel":
         lengths = np.array([len(array) for array in series], dtype=np.int64)
         if not lengths.sum() or not series[0].shape[1]:
-            raise DataError("there are no rows, or no columns")
+            raise DataError("the data has no rows, or no columns")
         if times is None:
-            clock, flat_times, origin = (
-                "number",
-                np.concatenate([np.arange(n, dtype=np.float64) for n in lengths]),
-                None,
-            )
+            clock, flat_times, origin = ParsedTimes("number", np.concatenate([np.arange(float(n)) for n in lengths]))
         else:
             clock, flat_times, origin = array_times(concatenated_times(times, lengths))
         values = np.concatenate(series).astype(np.float64, copy=False)
@@ -131,12 +127,13 @@ class Panel:
             source=source,
             origin=origin,
         )
-        lost = np.flatnonzero(~np.isfinite(flat_times))
-        if len(lost):
-            raise DataError(f"the time at {source.where(int(lost[0]))} is missing or infinite")
-        back = np.flatnonzero((np.diff(flat_times) <= 0) & ~panel._ends[:-1])
-        if len(back):
-            raise DataError(f"times must increase within a series; they do not at {source.where(int(back[0]) + 1)}")
+        invalid = np.flatnonzero(~np.isfinite(flat_times))
+        if len(invalid):
+            raise DataError(f"the time at {source.where(int(invalid[0]))} is missing or infinite")
+        decreasing = np.flatnonzero((np.diff(flat_times) <= 0) & ~panel._ends[:-1])
+        if len(decreasing):
+            where = source.where(int(decreasing[0]) + 1)
+            raise DataError(f"times must increase within a series; they do not at {where}")
         return panel
 
     @classmethod
@@ -149,12 +146,12 @@ class Panel:
         columns: Sequence[str] | None = None,
         categories: Sequence[str] = (),
     ) -> "Panel":
-        """Any pandas, polars or PyArrow frame: long, with an `id` and a `time` column, or one series.
+        """From a pandas, polars or PyArrow frame in long format, with an `id` and a `time` column, or with one series.
 
-        Without `time`, a pandas DatetimeIndex serves, or the only column of dates or times, else the order of the
-        rows. Without `columns`, all numeric columns are used; the others come back as they were. Numeric are integers
-        up to 64 bits and floats, not booleans and decimals: cast those to have them filled. Columns of text and
-        booleans are filled where `categories` names them.
+        time: by default a pandas DatetimeIndex, else the only column of dates or times, else the row order.
+        columns: by default all numeric ones, that is floats and integers up to 64 bits. Other columns are returned
+            unchanged; cast booleans and decimals to have them filled.
+        categories: columns of text or booleans that are filled too.
         """
         table = eager_frame(frame)
         reserved = [name for name in (id, time) if name is not None]
@@ -164,12 +161,12 @@ class Panel:
         values = np.column_stack([column_values(table.get_column(name), labels.get(name)) for name in chosen])
         names, codes = series_of_rows(table, id)
         time = only_time_column(table, id) if time is None else time
-        clock, moments, origin = time_of_rows(table, time)
-        order = np.lexsort((moments, codes))
+        clock, times, origin = time_of_rows(table, time)
+        order = np.lexsort((times, codes))
         source = FrameSource(table, order, id, time)
         panel = cls(
             values=values[order],
-            times=moments[order],
+            times=times[order],
             lengths=np.bincount(codes, minlength=len(names)).astype(np.int64),
             columns=tuple(chosen),
             ids=names,
@@ -178,11 +175,11 @@ class Panel:
             labels=labels,
             origin=origin,
         )
-        twins = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
-        if len(twins):
+        repeated = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
+        if len(repeated):
             hint = "; if the table holds several series, name the column that tells them apart as id"
-            where = source.where(int(twins[0]) + 1)
-            raise DataError(f"two rows with the same time: {where}{hint if id is None else ''}")
+            where = source.where(int(repeated[0]) + 1)
+            raise DataError(f"two rows have the same time: {where}{hint if id is None else ''}")
         return panel
 
     def __repr__(self) -> str:
@@ -217,46 +214,46 @@ class Panel:
 
     @cached_property
     def time_steps(self) -> Floats:
-        """All differences between neighbouring times of a series."""
+        """The differences between neighbouring times, of all series."""
         return np.diff(self.times)[~self._ends[:-1]]
 
     def series(self) -> Iterator[tuple[Any, slice]]:
-        """Each series' id and rows."""
+        """The id and rows of each series."""
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):
             yield name, slice(int(start), int(start + length))
 
     def pick(self, series: NDArray[np.int64], steps: int | None = None) -> "Panel":
-        """Some of the series, or of each the first steps, as if the data had held nothing else."""
+        """A panel of these series only, or of their first `steps` rows."""
         lengths = self.lengths[series] if steps is None else np.minimum(self.lengths[series], steps)
         rows = self.rows_of(series, lengths)
         values = self.values[rows]
         if isinstance(self.source, FrameSource):
-            own = self.source
-            source = FrameSource(own.table[own.order[rows]], np.arange(len(rows)), own.id, own.time)
+            frame = self.source
+            source = FrameSource(frame.table[frame.order[rows]], np.arange(len(rows)), frame.id, frame.time)
         else:
             source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
         ids = tuple(self.ids[i] for i in series)
         return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
 
     def rows_of(self, series: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first rows of some series, so many of each."""
+        """The first `lengths` rows of each of these series."""
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(self.starts[series], lengths) + within
 
     def with_values(self, values: Floats) -> "Panel":
-        """The same rows holding other values."""
+        """The same rows with other values."""
         return replace(self, values=values)
 
     def select(self, columns: Sequence[str]) -> "Panel":
-        """Only these columns, in this order; the others are left out of what is filled."""
+        """Only these columns, in this order; other columns of a data frame are returned unchanged."""
         if tuple(columns) == self.columns:
             return self
-        places = [self.columns.index(name) for name in columns]
+        index = [self.columns.index(name) for name in columns]
         labels = {name: labels for name, labels in self.labels.items() if name in columns}
-        return replace(self, values=self.values[:, places], columns=tuple(columns), labels=labels)
+        return replace(self, values=self.values[:, index], columns=tuple(columns), labels=labels)
 
-    def relabelled(self, labels: Labels) -> "Panel":
-        """The same with other labels, more of them or in another order, for columns of text."""
+    def with_labels(self, labels: Labels) -> "Panel":
+        """The same text encoded by other labels: more of them, or in another order."""
         changed = [name for name in labels if name in self.columns and self.labels.get(name) != labels[name]]
         if not changed:
             return self
@@ -266,26 +263,27 @@ class Panel:
         return replace(self, values=values, labels={**self.labels, **{name: labels[name] for name in changed}})
 
     def _relabel(self, column: Floats, name: str, labels: tuple[Any, ...]) -> None:
-        seen, own = ~np.isnan(column), self.labels.get(name)
-        if own is None:
-            if seen.any():
-                raise DataError(f"column {name!r} holds numbers where text is known ({labels[0]!r}, …): make them text")
+        observed, old_labels = ~np.isnan(column), self.labels.get(name)
+        if old_labels is None:
+            if observed.any():
+                raise DataError(
+                    f"column {name!r} must hold text, such as {labels[0]!r}, got numbers: convert it to text"
+                )
             return
-        place = {label: i for i, label in enumerate(labels)}
-        codes = np.array([place.get(label, -1) for label in own], dtype=np.float64)
-        before = column[seen].astype(np.int64)
-        column[seen] = codes[before]
+        code = {label: i for i, label in enumerate(labels)}
+        new_codes = np.array([code.get(label, -1) for label in old_labels], dtype=np.float64)
+        old_codes = column[observed].astype(np.int64)
+        column[observed] = new_codes[old_codes]
         if (column < 0).any():
-            row = int(np.argmax(column < 0))
-            label = own[before[(codes[before] < 0).argmax()]]
-            where, known = self.source.where(row), ", ".join(map(repr, labels)) or "those known, there being none"
-            raise DataError(f"column {name!r} holds {label!r} ({where}), which is none of {known}")
+            label = old_labels[old_codes[(new_codes[old_codes] < 0).argmax()]]
+            where, known = self.source.where(int(np.argmax(column < 0))), ", ".join(map(repr, labels))
+            raise DataError(f"column {name!r} holds {label!r} ({where}), which is not among its known labels: {known}")
 
     def restore(self, rows: NDArray[Any]) -> Any:
-        """(..., row, feature) of this panel in the shape the data came in."""
+        """An array (..., row, feature) in the panel's layout → in the shape of the original data."""
         return self.source.restore(rows)
 
     def fill(self, values: Floats, extra: Extra | None = None, extra_labels: Labels | None = None) -> Any:
-        """The data as it came with `values` (row, feature) in its gaps; for frames, `extra` columns behind."""
+        """The original data with `values` (row, feature) in its gaps; `extra` columns go at the end of a data frame."""
         labels = {**self.labels, **(extra_labels or {})}
         return self.source.fill(self.columns, values, ~self.observed, extra or {}, labels)

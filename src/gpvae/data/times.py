@@ -1,4 +1,4 @@
-"""Times in any form that people write them, as float64: numbers as they are, moments in seconds since the first."""
+"""Times in any common notation as float64: numbers unchanged, dates and times in seconds since the first."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -15,60 +15,60 @@ _DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
 
 
-class Moments(NamedTuple):
-    """Times as numbers; of dates, in seconds since the first, which is the `origin`."""
+class ParsedTimes(NamedTuple):
+    """Times as numbers; dates and times as seconds since the first, the `origin`."""
 
     clock: Clock
     times: Floats
-    origin: float | None = None  # of dates: seconds since 1970, in their own zone where they name none, else in UTC
+    origin: float | None = None  # seconds since 1970, in UTC if the times have a zone, else in local time
 
 
 class DataError(ValueError):
-    """The data cannot be used as given; the message names the file, series, column or row at fault."""
+    """The data cannot be used; the message names the file, series, column or row at fault."""
 
 
-def array_times(flat: NDArray[Any]) -> Moments:
-    """An array of numbers, datetime64, timedelta64, datetimes or text."""
+def array_times(flat: NDArray[Any]) -> ParsedTimes:
+    """Parse an array of numbers, datetime64, timedelta64, datetimes or text."""
     if flat.dtype.kind == "M":
         flat = flat.astype(np.promote_types(flat.dtype, "M8[s]"))
         first, second = np.fmin.reduce(flat), np.timedelta64(1, "s")
-        return Moments("datetime", (flat - first) / second, float((first - np.datetime64(0, "s")) / second))
+        return ParsedTimes("datetime", (flat - first) / second, float((first - np.datetime64(0, "s")) / second))
     if flat.dtype.kind == "m":
-        return Moments("number", flat / np.timedelta64(1, "s"))
+        return ParsedTimes("number", flat / np.timedelta64(1, "s"))
     if flat.dtype.kind in "OU":
         return parse_times([None if item is None else str(item) for item in flat], "the list of times")
-    return Moments("number", flat.astype(np.float64))
+    return ParsedTimes("number", flat.astype(np.float64))
 
 
-def column_times(column: nw.Series[Any], name: str) -> Moments:
-    """Numbers as they are; datetimes, dates and text that says a time as seconds since the first."""
-    lost, what = column.is_null(), "missing"
+def column_times(column: nw.Series[Any], name: str) -> ParsedTimes:
+    """Parse a column of numbers, datetimes, dates, durations or text."""
+    invalid, problem = column.is_null(), "missing"
     if column.dtype.is_float():
-        lost, what = lost | ~column.is_finite(), "missing or infinite"
-    if lost.any():
-        raise DataError(f"the time in {name} is {what} in row {lost.to_list().index(True) + 1}")
+        invalid, problem = invalid | ~column.is_finite(), "missing or infinite"
+    if invalid.any():
+        raise DataError(f"the time in {name} is {problem} in row {invalid.to_list().index(True) + 1}")
     if column.dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
         return parse_times([str(item) for item in column.to_list()], name)
     if column.dtype.is_integer():
         ticks = column.to_numpy()
-        # Nanoseconds since 1970, say, are beyond what a float64 tells apart: count them from the first.
-        return Moments("number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64))
+        # float64 cannot represent, say, nanoseconds since 1970 exactly: count from the first.
+        return ParsedTimes("number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64))
     if column.dtype.is_numeric():
-        return Moments("number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64))
+        return ParsedTimes("number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64))
     if column.dtype == nw.Date:
         column = column.cast(nw.Datetime("us"))
     if isinstance(column.dtype, nw.Datetime):
         unit = column.dtype.time_unit if column.dtype.time_unit != "s" else "ms"
         ticks = column.dt.timestamp(cast(Any, unit)).to_numpy().astype(np.int64)
         second = {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-        return Moments("datetime", (ticks - ticks.min()) / second, float(ticks.min() / second))
+        return ParsedTimes("datetime", (ticks - ticks.min()) / second, float(ticks.min() / second))
     if column.dtype == nw.Duration:
-        return Moments("number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6)
-    raise DataError(f"{name} holds {column.dtype}, not times")
+        return ParsedTimes("number", column.dt.total_microseconds().to_numpy().astype(np.float64) * 1e-6)
+    raise DataError(f"{name} must hold times, got {column.dtype}")
 
 
-def parse_times(texts: Sequence[str | None], name: str) -> Moments:
-    """Numbers, ISO 8601 dates and times (with or without a zone), or one of the usual formats, the same for all."""
+def parse_times(texts: Sequence[str | None], name: str) -> ParsedTimes:
+    """Parse numbers, ISO 8601 dates and times (with or without a zone), or one common format for all texts."""
     for row, text in enumerate(texts):
         if text is None or not text.strip():
             raise DataError(f"the time in {name} is missing in row {row + 1}")
@@ -80,14 +80,14 @@ def parse_times(texts: Sequence[str | None], name: str) -> Moments:
         first = min(moments)
         seconds = np.array([(moment - first) / dt.timedelta(seconds=1) for moment in moments])
         utc = first if first.tzinfo else first.replace(tzinfo=dt.UTC)
-        return Moments("datetime", seconds, utc.timestamp())
+        return ParsedTimes("datetime", seconds, utc.timestamp())
     if not np.isfinite(numbers).all():
         raise DataError(f"the time in {name} is not finite in row {int(np.argmin(np.isfinite(numbers))) + 1}")
-    return Moments("number", numbers)
+    return ParsedTimes("number", numbers)
 
 
 def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
-    """All texts by one format: the only one that fits them all, so 03/04/2020 alone is refused, not guessed."""
+    """Parse all texts by the one format that fits them all; where two fit, as for 03/04/2020 alone, refuse to guess."""
     patterns = [day + clock for day in _DAYS for clock in _CLOCKS]
     tries = [_parse_all(texts, dt.datetime.fromisoformat)]
     tries += [
@@ -98,15 +98,17 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
         row = max(len(moments) for moments in tries)
         raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, cannot be read as a number, date or time")
     if any(other != readings[0] for other in readings[1:]):
-        raise DataError(f"the times in {name} may be day/month or month/day; write them as year-month-day")
+        raise DataError(f"the times in {name} are ambiguous: day/month or month/day; write them as year-month-day")
     zoned = [moment.tzinfo is not None for moment in readings[0]]
     if any(zoned) and not all(zoned):
-        raise DataError(f"{name} mixes times with and without a zone: row {zoned.index(not zoned[0]) + 1} differs")
+        raise DataError(
+            f"{name} mixes times with and without a time zone; row {zoned.index(not zoned[0]) + 1} differs from row 1"
+        )
     return readings[0]
 
 
 def _parse_all(texts: list[str], parse: Callable[[str], dt.datetime]) -> list[dt.datetime]:
-    """As many as can be read, up to the first that cannot."""
+    """The parsed texts before the first that does not parse."""
     moments: list[dt.datetime] = []
     for text in texts:
         try:

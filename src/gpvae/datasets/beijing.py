@@ -1,6 +1,6 @@
 """Beijing multi-site air quality (UCI 501): 12 stations, 35,064 hours from March 2013, 11 variables, real gaps.
 
-Of what was measured only the wind's direction is left out: it is a name, not a number.
+The wind direction, which is text, is left out.
 """
 
 import os
@@ -10,7 +10,7 @@ import numpy as np
 from gpvae.data.panel import DataError, Floats
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
-from gpvae.datasets.raw import About, Raw, read
+from gpvae.datasets.raw import DatasetInfo, RawFiles, read
 
 VARIABLES = ("PM2.5", "PM10", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 _CLOCK = ("year", "month", "day", "hour")
@@ -28,13 +28,13 @@ _SHA256 = {
     "Wanliu": "f3e0954a64c31937a86a0aa51e8df7f99626fc04ea46c09ae91c9a20317f47af",
     "Wanshouxigong": "f77c09bff941ce907aefd0281df52bffc25604f16205f55c65e00ca3d39e0800",
 }
-_RAW = Raw(
+_RAW = RawFiles(
     "beijing_multisite",
     "https://archive.ics.uci.edu/static/public/501/beijing+multi+site+air+quality+data.zip",
     {f"PRSA_Data_{station}_20130301-20170228.csv": sha256 for station, sha256 in _SHA256.items()},
     archives="*.zip",
 )
-ABOUT = About(
+INFO = DatasetInfo(
     "beijing",
     "Beijing multi-site air quality: 12 stations × 35,064 hours, 11 variables, real gaps",
     "CC BY 4.0",
@@ -43,19 +43,19 @@ ABOUT = About(
 
 
 def load(folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> DataSet:
-    """A series for each station."""
+    """One series per station."""
     files = read(_RAW, folder, verbose=verbose)
     names = sorted(files)
     clock = tables.numbers(files[names[0]], _CLOCK, names[0])
     values = np.stack([_values(files[name], name, clock) for name in names])
     stations = [name.split("_")[2] for name in names]
-    times = tables.moments([f"{y:04.0f}-{m:02.0f}-{d:02.0f}T{h:02.0f}" for y, m, d, h in clock], names[0])
+    times = tables.datetimes([f"{y:04.0f}-{m:02.0f}-{d:02.0f}T{h:02.0f}" for y, m, d, h in clock], names[0])
     panel = even_panel(values, VARIABLES, stations, times)
-    return DataSet(ABOUT.name, panel, panel.values)
+    return DataSet(INFO.name, panel, panel.values)
 
 
 def _values(content: bytes, name: str, clock: Floats) -> Floats:
     table = tables.numbers(content, [*_CLOCK, *VARIABLES], name)
     if not np.array_equal(table[:, : len(_CLOCK)], clock):
-        raise DataError(f"{name} does not have the hours that the other stations have")
+        raise DataError(f"{name} must have the same hours as the other stations")
     return table[:, len(_CLOCK) :]

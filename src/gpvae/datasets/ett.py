@@ -7,7 +7,7 @@ import os
 
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
-from gpvae.datasets.raw import About, Raw, read
+from gpvae.datasets.raw import DatasetInfo, RawFiles, read
 
 VARIABLES = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 _SHA256 = {
@@ -18,21 +18,21 @@ _SHA256 = {
 }
 
 
-def _about(which: str) -> About:
+def _about(which: str) -> DatasetInfo:
     steps = "17,420 hours" if which.startswith("h") else "69,680 quarters of an hour"
     url = f"https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/ETT{which}.csv"
-    raw = Raw("ett", url, {f"ETT{which}.csv": _SHA256[which]})
+    raw = RawFiles("ett", url, {f"ETT{which}.csv": _SHA256[which]})
     text = f"Electricity transformer temperature {which}: {steps}, 7 variables, complete"
-    return About(f"ett_{which}", text, "CC BY-ND 4.0", (raw,))
+    return DatasetInfo(f"ett_{which}", text, "CC BY-ND 4.0", (raw,))
 
 
-ABOUT = {which: _about(which) for which in _SHA256}
+INFO = {which: _about(which) for which in _SHA256}
 
 
 def load(which: str, folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> DataSet:
     """One series; `which` is h1, h2, m1 or m2."""
-    about = ABOUT[which]
-    ((name, content),) = read(about.raws[0], folder, verbose=verbose).items()
-    times = tables.moments(tables.texts(content, "date", name), name)
+    about = INFO[which]
+    ((name, content),) = read(about.raw_files[0], folder, verbose=verbose).items()
+    times = tables.datetimes(tables.texts(content, "date", name), name)
     panel = even_panel(tables.numbers(content, VARIABLES, name)[None], VARIABLES, [0], times)
     return DataSet(about.name, panel, panel.values)

@@ -1,8 +1,8 @@
-"""Healing MNIST: digits that turn by random angles for ten frames, black and white.
+"""Healing MNIST: digits that rotate by random angles for ten frames, black and white.
 
-Each frame turns the one before, the first the digit itself, by a normal angle. Its deviation is not published; 22
-degrees reproduces the paper's mean and forward imputation (see tests/test_real_data.py). Sequence i is made from
-MNIST's digit i, the test digits behind the training digits, and row i of one array of angles drawn from the seed.
+Each frame rotates the previous one, the first the digit itself, by a normal angle. Its standard deviation is not
+published; 22 degrees reproduces the paper's mean and forward imputation (see tests/datasets/test_real_data.py).
+Sequence i is made from MNIST's digit i, test digits after training digits, and row i of one array of random angles.
 """
 
 import gzip
@@ -20,25 +20,25 @@ from scipy.ndimage import affine_transform, spline_filter1d
 from scipy.special import cosdg, sindg
 
 from gpvae.data.panel import DataError, Floats
-from gpvae.datasets.built import built
-from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
-from gpvae.datasets.raw import About, Raw, read
+from gpvae.datasets.array_cache import cached_array
+from gpvae.datasets.dataset import SPLITS, DataSet, consecutive_splits, even_panel, require_splits
+from gpvae.datasets.raw import DatasetInfo, RawFiles, read
 
 FRAMES, DEGREES, WHITE = 10, 22.0, 127
 IMAGE_SHAPE = (1, 28, 28)
-VERSION = 1  # of what is built: one more whenever the same seed gives other bytes
-_CHUNK = 250  # images that are turned together
+VERSION = 1  # of the cached arrays: increase it whenever the same seed gives other bytes
+_CHUNK = 250  # images rotated together
 
 
-def _file(name: str, sha256: str) -> Raw:
-    # The makers' own server no longer answers everybody; this is the mirror that torchvision uses.
-    return Raw("mnist", f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}", {name: sha256})
+def _file(name: str, sha256: str) -> RawFiles:
+    # The original server refuses many clients; this is the mirror that torchvision uses.
+    return RawFiles("mnist", f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}", {name: sha256})
 
 
 @dataclass(frozen=True)
 class _Digits:
-    images: Raw
-    labels: Raw
+    images: RawFiles
+    labels: RawFiles
 
 
 _TRAIN = _Digits(
@@ -53,7 +53,7 @@ _TEST = _Digits(
 
 @dataclass(frozen=True)
 class _Part:
-    """The digits of a split, and the number of its first sequence."""
+    """The digits of a split, and the index of its first sequence."""
 
     digits: _Digits
     start: int
@@ -66,9 +66,9 @@ _PARTS = {
     "validation": _Part(_TRAIN, 50_000, 60_000, 50_000),
     "test": _Part(_TEST, 0, 10_000, 60_000),
 }
-ABOUT = About(
+INFO = DatasetInfo(
     "healing_mnist",
-    "Healing MNIST: 70,000 turning digits, 10 frames of 28 × 28, labels = digits",
+    "Healing MNIST: 70,000 rotating digits, 10 frames of 28 × 28, labels = digits",
     "MNIST: CC BY-SA 3.0",
     (_TRAIN.images, _TRAIN.labels, _TEST.images, _TEST.labels),
 )
@@ -82,20 +82,20 @@ def load(
     seed: int = 0,
     verbose: bool = False,
 ) -> DataSet:
-    """Complete frames, 1 = white, float32; of each split, the first `count`.
+    """Complete frames in float32, 1 = white; the first `count` sequences of each split.
 
-    A split is built whole on its first use (the training split takes about half a minute) and kept in the cache.
+    A split is computed on first use (half a minute for the training split) and cached.
     """
-    require_splits(ABOUT.name, splits, count)
-    packed = {name: _built(_PARTS[name], name, folder, seed, verbose=verbose)[:count] for name in splits}
+    require_splits(INFO.name, splits, count)
+    packed = {name: _packed_frames(_PARTS[name], name, folder, seed, verbose=verbose)[:count] for name in splits}
     sizes = {name: len(frames) for name, frames in packed.items()}
     values = np.empty((sum(sizes.values()), FRAMES, int(np.prod(IMAGE_SHAPE))), dtype=np.float32)
-    for series, frames in zip(runs(sizes).values(), packed.values(), strict=True):
+    for series, frames in zip(consecutive_splits(sizes).values(), packed.values(), strict=True):
         values[series[0] : series[-1] + 1] = np.unpackbits(frames, axis=-1, count=values.shape[-1])
     labels = [_labels(_PARTS[name], folder, verbose=verbose)[:count] for name in splits]
     ids = [_PARTS[name].first + i for name, size in sizes.items() for i in range(size)]
     panel = even_panel(values, [f"pixel {i}" for i in range(values.shape[-1])], ids)
-    return DataSet(ABOUT.name, panel, panel.values, np.concatenate(labels), runs(sizes), IMAGE_SHAPE)
+    return DataSet(INFO.name, panel, panel.values, np.concatenate(labels), consecutive_splits(sizes), IMAGE_SHAPE)
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
@@ -106,60 +106,60 @@ def read_images(path: Path) -> NDArray[np.uint8]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def turned(
+def rotated(
     images: NDArray[np.uint8], seed: int, *, first: int = 0, workers: int | None = None, verbose: bool = False
 ) -> NDArray[np.uint8]:
     """Ten frames of each image, 1 = white. (image, frame, pixel)
 
-    `first` is the number of the first image, if it is not the data's first: every sequence has its own angles. The
-    bytes do not depend on the number of `workers`, threads, since the work is done outside Python.
+    first: the index of the first image in the data set, which determines the angles.
+    workers: number of threads. The result does not depend on it.
     """
     angles = np.random.default_rng(seed).normal(0, DEGREES, (first + len(images), FRAMES))[first:]
     frames = np.empty((len(images), FRAMES, images[0].size), dtype=np.uint8)
-    cuts = [slice(start, start + _CHUNK) for start in range(0, len(images), _CHUNK)]
+    chunks = [slice(start, start + _CHUNK) for start in range(0, len(images), _CHUNK)]
 
-    def fill(cut: slice) -> None:
-        for i, frame in enumerate(_turned(images[cut], angles[cut])):
-            frames[cut, i] = (frame > WHITE).reshape(len(frame), -1)
+    def fill(chunk: slice) -> None:
+        for i, frame in enumerate(_rotated(images[chunk], angles[chunk])):
+            frames[chunk, i] = (frame > WHITE).reshape(len(frame), -1)
 
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         try:
-            done = pool.map(fill, cuts)
-            for _ in track(done, "Turning digits", total=len(cuts), disable=not verbose, transient=True):
+            done = pool.map(fill, chunks)
+            for _ in track(done, "Rotating digits", total=len(chunks), disable=not verbose, transient=True):
                 pass
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # not the rest first
+            pool.shutdown(cancel_futures=True)
             raise
     return frames
 
 
-def _turned(images: NDArray[np.uint8], angles: Floats) -> Iterator[NDArray[np.uint8]]:
-    """Each frame of all images: bit for bit `scipy.ndimage.rotate(image, angle, reshape=False)` of the one before.
+def _rotated(images: NDArray[np.uint8], angles: Floats) -> Iterator[NDArray[np.uint8]]:
+    """Frame by frame, `scipy.ndimage.rotate(image, angle, reshape=False)` of the previous frame, bit for bit.
 
-    The spline's coefficients are found for all images at once; what is left for each is to sample them.
+    Faster, since the spline coefficients of all images are computed at once.
     """
     cos, sin = cosdg(angles), sindg(angles)
-    turns = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], -2)  # (image, frame, 2, 2)
+    rotations = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], -2)  # (image, frame, 2, 2)
     centre = (np.array(images.shape[1:]) - 1) / 2
-    shifts = centre - turns @ centre  # (image, frame, 2)
+    shifts = centre - rotations @ centre  # (image, frame, 2)
     for i in range(angles.shape[1]):
         splines = spline_filter1d(spline_filter1d(images, axis=1), axis=2)
         images = np.empty_like(images)
-        for spline, turn, shift, out in zip(splines, turns[:, i], shifts[:, i], images, strict=True):
-            affine_transform(spline, turn, shift, output=out, prefilter=False)
+        for spline, rotation, shift, out in zip(splines, rotations[:, i], shifts[:, i], images, strict=True):
+            affine_transform(spline, rotation, shift, output=out, prefilter=False)
         yield images
 
 
-def _built(
+def _packed_frames(
     part: _Part, split: str, folder: str | os.PathLike[str] | None, seed: int, *, verbose: bool
 ) -> NDArray[np.uint8]:
     """Eight pixels to a byte. (image, frame, byte)"""
 
-    def make() -> NDArray[np.uint8]:
+    def compute() -> NDArray[np.uint8]:
         images = _contents(part.digits.images, folder, 3, verbose=verbose)[part.start : part.stop]
-        return np.packbits(turned(images, seed, first=part.first, verbose=verbose), axis=-1)
+        return np.packbits(rotated(images, seed, first=part.first, verbose=verbose), axis=-1)
 
-    return built(f"{ABOUT.name}-{split}-seed{seed}-v{VERSION}", make)
+    return cached_array(f"{INFO.name}-{split}-seed{seed}-v{VERSION}", compute)
 
 
 def _labels(part: _Part, folder: str | os.PathLike[str] | None, *, verbose: bool) -> NDArray[np.int64]:
@@ -167,18 +167,20 @@ def _labels(part: _Part, folder: str | os.PathLike[str] | None, *, verbose: bool
     return labels.astype(np.int64)
 
 
-def _contents(raw: Raw, folder: str | os.PathLike[str] | None, dimensions: int, *, verbose: bool) -> NDArray[np.uint8]:
+def _contents(
+    raw: RawFiles, folder: str | os.PathLike[str] | None, dimensions: int, *, verbose: bool
+) -> NDArray[np.uint8]:
     ((name, content),) = read(raw, folder, verbose=verbose).items()
     return _idx(content, dimensions, name)
 
 
 def _idx(content: bytes, dimensions: int, where: str) -> NDArray[np.uint8]:
-    """An array of bytes: 0, 0, 8, the number of dimensions, each of them in four bytes, and the rest."""
+    """Decode an idx array of bytes: magic number, size of each dimension in four bytes, data."""
     try:
         plain = gzip.decompress(content)
         magic, *shape = struct.unpack(f">{1 + dimensions}i", plain[: 4 + 4 * dimensions])
         if magic != 2048 + dimensions:
-            raise ValueError(f"its magic number is {magic}, not {2048 + dimensions}")
+            raise ValueError(f"the magic number must be {2048 + dimensions}, got {magic}")
         return np.frombuffer(plain, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, ValueError, struct.error) as error:
         what = "images" if dimensions == 3 else "labels"

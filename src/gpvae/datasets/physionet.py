@@ -1,8 +1,8 @@
 """PhysioNet/CinC Challenge 2012: two days in intensive care, 35 variables on an hourly grid.
 
-A set is an archive of one text file for each patient, `Time,Parameter,Value` with times from 00:00 to 48:00. Of several
-values in an hour the last one counts; what was measured at 48:00 has no hour left and is dropped. Outliers stay. The
-splits are the challenge's own: set a to learn from, b to test in the open, c to test at the end.
+A set is an archive of one text file per patient, `Time,Parameter,Value` with times from 00:00 to 48:00. The last value
+of an hour is used; measurements at 48:00 are dropped. Outliers are kept. The splits are the challenge's sets: a for
+training, b for validation, c for the test.
 """
 
 import os
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from gpvae.data.panel import DataError, Floats
 from gpvae.datasets import tables
-from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
-from gpvae.datasets.raw import About, Contents, Raw, unpacked
+from gpvae.datasets.dataset import SPLITS, DataSet, consecutive_splits, even_panel, require_splits
+from gpvae.datasets.raw import Contents, DatasetInfo, RawFiles, unpacked
 from gpvae.datasets.raw import read as read_raw
 
 HOURS = 48
@@ -25,20 +25,20 @@ VARIABLES = (
     *("Glucose", "HCO3", "HCT", "HR", "K", "Lactate", "MAP", "Mg", "NIDiasABP", "NIMAP", "NISysABP", "Na", "PaCO2"),
     *("PaO2", "Platelets", "RespRate", "SaO2", "SysABP", "Temp", "TroponinI", "TroponinT", "Urine", "WBC", "pH"),
 )
-_PLACE = {name: j for j, name in enumerate(VARIABLES)}
+_COLUMN = {name: j for j, name in enumerate(VARIABLES)}
 _URL = "https://physionet.org/files/challenge-2012/1.0.0"
 
 
 @dataclass(frozen=True)
 class _Set:
-    patients: Raw
-    outcomes: Raw
+    patients: RawFiles
+    outcomes: RawFiles
 
 
 def _set(letter: str, patients: str, outcomes: str) -> _Set:
     archive, table = f"set-{letter}.tar.gz", f"Outcomes-{letter}.txt"
-    files = Raw("physionet2012", f"{_URL}/{archive}", {f"set-{letter}/*.txt": patients}, f"set-{letter}.*")
-    return _Set(files, Raw("physionet2012", f"{_URL}/{table}", {table: outcomes}))
+    files = RawFiles("physionet2012", f"{_URL}/{archive}", {f"set-{letter}/*.txt": patients}, f"set-{letter}.*")
+    return _Set(files, RawFiles("physionet2012", f"{_URL}/{table}", {table: outcomes}))
 
 
 _SETS = {
@@ -58,7 +58,7 @@ _SETS = {
         "0b32dcb7753c0f18f2f5fde498a28618b8879c5e527ce0dae8ad120dd7e205c9",
     ),
 }
-ABOUT = About(
+INFO = DatasetInfo(
     "physionet2012",
     "PhysioNet 2012: 12,000 stays in intensive care, 48 hours × 35 variables, labels = died in hospital",
     "ODC-BY 1.0",
@@ -79,8 +79,8 @@ def load(
     count: int | None = None,
     verbose: bool = False,
 ) -> DataSet:
-    """Of each split, the first `count` patients by their numbers."""
-    require_splits(ABOUT.name, splits, count)
+    """The first `count` patients of each split, sorted by number."""
+    require_splits(INFO.name, splits, count)
     groups: dict[str, Patients] = {}
     labels: list[NDArray[np.int64]] = []
     for name in splits:
@@ -91,14 +91,14 @@ def load(
     ids = [number for group in groups.values() for number in group.ids]
     panel = even_panel(np.concatenate([group.values for group in groups.values()]), VARIABLES, ids)
     sizes = {name: len(group.ids) for name, group in groups.items()}
-    return DataSet(ABOUT.name, panel, panel.values, np.concatenate(labels), runs(sizes))
+    return DataSet(INFO.name, panel, panel.values, np.concatenate(labels), consecutive_splits(sizes))
 
 
 def read(archive: Path) -> Patients:
-    """All patients of a set, sorted by their number."""
+    """All patients of an archive, sorted by number."""
     files = unpacked(archive, ["*.txt"])
     if not files:
-        raise DataError(f"{archive} holds no patients")
+        raise DataError(f"{archive} has no patients")
     try:
         return _patients(files)
     except DataError as error:
@@ -113,7 +113,7 @@ def _number(name: str) -> int:
     try:
         return int(PurePosixPath(name).stem)
     except ValueError:
-        raise DataError(f"{name} is not named by a patient's number") from None
+        raise DataError(f"the file name {name} must be a patient's number") from None
 
 
 def _patients(files: Contents) -> Patients:
@@ -125,23 +125,23 @@ def _hourly(content: bytes, where: str) -> Floats:
     values = np.full((HOURS, len(VARIABLES)), np.nan)
     header, *lines = content.decode().splitlines() or [""]
     if header != "Time,Parameter,Value":
-        raise DataError(f"{where} begins with {header!r}, not with 'Time,Parameter,Value'")
-    for line in lines:  # in the order of time
+        raise DataError(f"{where} must begin with 'Time,Parameter,Value', got {header!r}")
+    for line in lines:  # in temporal order
         try:
             time, variable, value = line.split(",")
-            place, hour = _PLACE.get(variable), int(time[:2])
-            if place is not None and hour < HOURS:
-                values[hour, place] = float(value)
+            column, hour = _COLUMN.get(variable), int(time[:2])
+            if column is not None and hour < HOURS:
+                values[hour, column] = float(value)
         except ValueError:
-            raise DataError(f"{where} has the line {line!r}, which is no time, parameter and value") from None
+            raise DataError(f"{where}: each line must be time, parameter and value, got {line!r}") from None
     return values
 
 
 def _died(files: Contents, ids: Sequence[int]) -> NDArray[np.int64]:
-    """1 = in hospital. (patient,)"""
+    """1 for patients who died in hospital. (patient,)"""
     ((name, content),) = files.items()
     died = {int(number): int(dead) for number, dead in tables.numbers(content, ["RecordID", "In-hospital_death"], name)}
     unknown = [number for number in ids if number not in died]
     if unknown:
-        raise DataError(f"{name} says nothing of patient {unknown[0]}")
+        raise DataError(f"{name} has no outcome for patient {unknown[0]}")
     return np.array([died[number] for number in ids], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Beijing PM2.5 of ST-MVL: one series of 36 stations, 8,759 hours from May 2014, with the held-out cells that all use.
+"""Beijing PM2.5 of ST-MVL: one series of 36 stations, 8,759 hours from May 2014, with the standard held-out cells.
 
 `pm25_missing.txt` is `pm25_ground.txt` without them: the panel holds the former, `truth` the latter.
 """
@@ -10,10 +10,10 @@ import numpy as np
 from gpvae.data.panel import DataError
 from gpvae.datasets import tables
 from gpvae.datasets.dataset import DataSet, even_panel
-from gpvae.datasets.raw import About, Raw, read
+from gpvae.datasets.raw import DatasetInfo, RawFiles, read
 
 _GROUND, _MISSING = "pm25_ground.txt", "pm25_missing.txt"
-_RAW = Raw(
+_RAW = RawFiles(
     "pm25_stmvl",
     "https://www.microsoft.com/en-us/research/wp-content/uploads/2016/06/STMVL-Release.zip",
     {
@@ -22,7 +22,7 @@ _RAW = Raw(
     },
     archives="*.zip",
 )
-ABOUT = About(
+INFO = DatasetInfo(
     "pm25",
     "Beijing PM2.5 of ST-MVL: 36 stations as columns, 8,759 hours, fixed held-out cells",
     "research release",
@@ -31,13 +31,13 @@ ABOUT = About(
 
 
 def load(folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> DataSet:
-    """One series; a column for each station."""
+    """One series, with a column per station."""
     files = read(_RAW, folder, verbose=verbose)
     stations = files[_GROUND].partition(b"\n")[0].decode().strip().split(",")[1:]
     truth, visible = (tables.numbers(files[name], stations, name) for name in (_GROUND, _MISSING))
-    times, again = (tables.texts(files[name], "datetime", name) for name in (_GROUND, _MISSING))
-    left = np.where(np.isnan(visible), np.nan, truth)
-    if times != again or not np.array_equal(left, visible, equal_nan=True):
-        raise DataError(f"{_MISSING} is not {_GROUND} with some cells removed")
-    moments = tables.moments([each.replace("/", "-") for each in times], _GROUND)
-    return DataSet(ABOUT.name, even_panel(visible[None], stations, [0], moments), truth)
+    times, visible_times = (tables.texts(files[name], "datetime", name) for name in (_GROUND, _MISSING))
+    expected = np.where(np.isnan(visible), np.nan, truth)
+    if times != visible_times or not np.array_equal(expected, visible, equal_nan=True):
+        raise DataError(f"{_MISSING} must be {_GROUND} with some cells removed")
+    moments = tables.datetimes([time.replace("/", "-") for time in times], _GROUND)
+    return DataSet(INFO.name, even_panel(visible[None], stations, [0], moments), truth)

@@ -1,13 +1,13 @@
 """SPRITES (Li & Mandt 2018): cartoon characters that walk, cast spells and slash, 8 frames of 64 × 64 in colour.
 
-A character is a body, trousers, a top and hair, six of each, and shoes, laid over each other on black:
-character = body·216 + bottom·36 + top·6 + hair. It does three things, seen from three sides:
-action = 3·(walk, spellcast, slash) + (front, left, right). Sequence = character·9 + action: 11,664 in all. They are
-composed about as fast as a cache of a gigabyte could be read and checked, so there is none.
+A character is a body, trousers, a top and hair, six of each, and shoes, composed on black:
+character = body·216 + bottom·36 + top·6 + hair. It has three actions in three views:
+action = 3·(walk, spellcast, slash) + (front, left, right). Sequence = character·9 + action: 11,664 in all. Composing
+them is as fast as reading a cache of a gigabyte, so they are not cached.
 
-Splits: the authors shuffle the characters by RandomState(423); the 9,000 sequences of the first 1,000 are, in an order
-drawn from our seed, the 8,000 of `train` and the 1,000 of `validation`; 1,000 of the 2,664 sequences of the other 296
-characters, drawn from the same generator after that, are `test`.
+Splits: the authors shuffle the characters with RandomState(423). The 9,000 sequences of the first 1,000 characters, in
+an order drawn from our seed, are `train` (8,000) and `validation` (1,000); 1,000 of the 2,664 sequences of the other
+296 characters, drawn from the same generator afterwards, are `test`.
 """
 
 import io
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from rich.progress import track
 
 from gpvae.data.panel import DataError
-from gpvae.datasets.dataset import SPLITS, DataSet, even_panel, require_splits, runs
-from gpvae.datasets.raw import About, Contents, Raw, read
+from gpvae.datasets.dataset import SPLITS, DataSet, consecutive_splits, even_panel, require_splits
+from gpvae.datasets.optional import optional
+from gpvae.datasets.raw import Contents, DatasetInfo, RawFiles, read
 
 IMAGE_SHAPE = (3, 64, 64)
 FRAMES, ACTIONS, CHARACTERS = 8, 9, 1296
 SIZES = {"train": 8_000, "validation": 1_000, "test": 1_000}
 _SHEET = (21 * 64, 13 * 64)
-_ROWS = {"spellcast": 0, "walk": 8, "slash": 12}  # of the back view; left, front and right follow
+_ROWS = {"spellcast": 0, "walk": 8, "slash": 12}  # of the back view; left, front and right follow it
 _SIDES = {"front": 2, "left": 1, "right": 3}
 _COLUMNS = {
     "walk": (8, 1, 2, 3, 4, 5, 6, 7),
@@ -36,9 +36,9 @@ _COLUMNS = {
     "slash": (0, 1, 2, 3, 4, 5, 4, 0),
 }
 _LAYERS = ("body", "bottomwear", "topwear", "hair")
-_CHUNK = 90  # sequences that are composed together
+_CHUNK = 90  # sequences composed together
 
-_RAW = Raw(
+_RAW = RawFiles(
     "sprites",
     "https://github.com/YingzhenLi/Sprites/archive/refs/heads/master.zip",
     {
@@ -50,7 +50,7 @@ _RAW = Raw(
     },
     archives="*.zip",
 )
-ABOUT = About(
+INFO = DatasetInfo(
     "sprites",
     "SPRITES: 11,664 sequences of cartoon characters, 8 frames of 3 × 64 × 64, labels = actions",
     "CC BY-SA 3.0 / GPL 3.0",
@@ -60,20 +60,20 @@ ABOUT = About(
 
 @dataclass(frozen=True)
 class Layer:
-    """A sheet's pixels that are not transparent, in the eight frames of one action."""
+    """The pixels of a sheet that are not transparent, in the eight frames of one action."""
 
-    places: NDArray[np.intp]  # (pixel,) in the flat frames, channel by channel
+    index: NDArray[np.intp]  # (pixel,) in the flattened frames, channel by channel
     colours: NDArray[np.uint16]  # (pixel,)
-    alphas: NDArray[np.uint16] | None  # (pixel,) 255 = opaque; none: all are
+    alphas: NDArray[np.uint16] | None  # (pixel,) 255 = opaque; None: all are opaque
 
     def over(self, frames: NDArray[np.uint8]) -> None:
-        """Lay it over flat `frames`, opaque themselves, rounded as Pillow's alpha_composite does."""
+        """Composite the layer over flattened opaque `frames`, rounded as by Pillow's alpha_composite."""
         if self.alphas is None:
-            frames[self.places] = self.colours
+            frames[self.index] = self.colours
             return
-        below = frames[self.places].astype(np.uint32)
+        below = frames[self.index].astype(np.uint32)
         mixed = self.colours.astype(np.uint32) * self.alphas + below * (255 - self.alphas) + 128
-        frames[self.places] = (mixed + (mixed >> 8)) >> 8
+        frames[self.index] = (mixed + (mixed >> 8)) >> 8
 
 
 def load(
@@ -84,10 +84,10 @@ def load(
     seed: int = 0,
     verbose: bool = False,
 ) -> DataSet:
-    """Complete frames, channel by channel, from 0 to 1, float32; of each split, the first `count`."""
-    require_splits(ABOUT.name, splits, count)
-    numbers = split(seed)
-    chosen = {name: numbers[name][:count] for name in splits}
+    """Complete frames in float32, channel by channel, from 0 to 1; the first `count` sequences of each split."""
+    require_splits(INFO.name, splits, count)
+    all_splits = split(seed)
+    chosen = {name: all_splits[name][:count] for name in splits}
     sequences = np.concatenate(list(chosen.values()))
     layers = read_layers(read(_RAW, folder, verbose=verbose))
     values = np.empty((len(sequences), FRAMES, int(np.prod(IMAGE_SHAPE))), dtype=np.float32)
@@ -97,12 +97,12 @@ def load(
         np.divide(frames, np.float32(255), out=values[start : start + _CHUNK])
     columns = [f"{colour} {i}" for colour in ("red", "green", "blue") for i in range(64 * 64)]
     panel = even_panel(values, columns, sequences.tolist())
-    sizes = {name: len(each) for name, each in chosen.items()}
-    return DataSet(ABOUT.name, panel, panel.values, sequences % ACTIONS, runs(sizes), IMAGE_SHAPE)
+    sizes = {name: len(series) for name, series in chosen.items()}
+    return DataSet(INFO.name, panel, panel.values, sequences % ACTIONS, consecutive_splits(sizes), IMAGE_SHAPE)
 
 
 def split(seed: int) -> dict[str, NDArray[np.int64]]:
-    """Numbers of sequences; see the top of this file."""
+    """The sequences of each split; see the module's docstring."""
     characters = np.random.RandomState(423).permutation(CHARACTERS)
     rng = np.random.default_rng(seed)
     known, new = (
@@ -114,7 +114,7 @@ def split(seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def read_layers(sheets: Contents) -> Mapping[tuple[str, int, int], Layer]:
-    """By part, number and action."""
+    """Layers by part, number and action."""
     layers: dict[tuple[str, int, int], Layer] = {}
     for name, content in sheets.items():
         part, number = name.removesuffix(".png").split("/")
@@ -127,7 +127,7 @@ def read_layers(sheets: Contents) -> Mapping[tuple[str, int, int], Layer]:
 def compose(
     layers: Mapping[tuple[str, int, int], Layer], sequences: Iterable[int] | NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """(sequence, frame, pixel)"""
+    """The frames of these sequences. (sequence, frame, pixel)"""
     sequences = np.asarray(sequences)
     frames = np.zeros((len(sequences), FRAMES * int(np.prod(IMAGE_SHAPE))), dtype=np.uint8)
     for sequence, out in zip(sequences.tolist(), frames, strict=True):
@@ -139,14 +139,14 @@ def compose(
 
 
 def _sheet(content: bytes, name: str) -> NDArray[np.uint8]:
-    """(height, width, red green blue alpha)"""
+    """(height, width, RGBA)"""
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with optional("PIL.Image").open(io.BytesIO(content)) as image:
             sheet = np.array(image.convert("RGBA"))
     except OSError as error:
-        raise DataError(f"{name} is not an image, or a damaged one: {error}") from None
+        raise DataError(f"{name} is damaged or not an image: {error}") from None
     if sheet.shape[:2] != _SHEET:
-        raise DataError(f"{name} is {sheet.shape[1]} × {sheet.shape[0]} pixels, not {_SHEET[1]} × {_SHEET[0]}")
+        raise DataError(f"{name} must have {_SHEET[1]} × {_SHEET[0]} pixels, got {sheet.shape[1]} × {sheet.shape[0]}")
     return sheet
 
 
@@ -160,8 +160,6 @@ def _frames(sheet: NDArray[np.uint8], action: int) -> NDArray[np.uint8]:
 def _layer(frames: NDArray[np.uint8]) -> Layer:
     colours = np.ascontiguousarray(frames[:, :3])
     alphas = np.broadcast_to(frames[:, 3:], colours.shape).ravel()
-    places = np.flatnonzero(alphas)
-    opaque = (alphas[places] == 255).all()
-    return Layer(
-        places, colours.ravel()[places].astype(np.uint16), None if opaque else alphas[places].astype(np.uint16)
-    )
+    index = np.flatnonzero(alphas)
+    opaque = (alphas[index] == 255).all()
+    return Layer(index, colours.ravel()[index].astype(np.uint16), None if opaque else alphas[index].astype(np.uint16))

@@ -1,4 +1,4 @@
-"""Columns of the tables that come as text."""
+"""Columns of CSV files."""
 
 import io
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from gpvae.data.panel import DataError, Floats
 
 
 def numbers(content: bytes, names: Sequence[str], where: str, *, separator: str = ",", decimal: str = ".") -> Floats:
-    """(row, column) NaN where a cell is empty or NA."""
+    """These columns as floats; empty cells and NA are NaN. (row, column)"""
     table = _read(content, dict.fromkeys(names, pa.float64()), where, separator, decimal)
     return np.column_stack([table[name].to_numpy() for name in names])
 
 
 def texts(content: bytes, name: str, where: str, *, separator: str = ",") -> list[str]:
-    """One column as it is written."""
+    """One column as text."""
     return _read(content, {name: pa.string()}, where, separator)[name].to_pylist()
 
 
-def moments(written: Sequence[str], where: str) -> NDArray[np.datetime64]:
-    """ISO 8601, to the second."""
+def datetimes(texts: Sequence[str], where: str) -> NDArray[np.datetime64]:
+    """From ISO 8601, in seconds."""
     try:
-        return np.array(written, dtype="M8[s]")
+        return np.array(texts, dtype="M8[s]")
     except ValueError as error:
         raise DataError(f"{where}: {error}") from None
 
@@ -38,4 +38,4 @@ def _read(content: bytes, types: dict[str, Any], where: str, separator: str, dec
     try:
         return csv.read_csv(io.BytesIO(content), None, csv.ParseOptions(delimiter=separator), options)
     except pa.ArrowException as error:
-        raise DataError(f"{where} is not the table that it should be: {str(error).partition(chr(10))[0]}") from None
+        raise DataError(f"{where} is not the expected table: {str(error).partition(chr(10))[0]}") from None

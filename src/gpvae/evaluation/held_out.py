@@ -111,7 +111,7 @@ def _accuracy(panel: Panel, trial: _Trial, cells: Bools, columns: Bools) -> floa
     """
     if not columns.any() or (columns & ~trial.categorical(panel)).any():
         return None
-    truth = panel.relabelled(trial.imputation.panel.labels).values  # the method may number its categories differently
+    truth = panel.with_labels(trial.imputation.panel.labels).values  # the method may number its categories differently
     return float((trial.imputation.mean_rows == truth)[cells & columns].mean())
 
 

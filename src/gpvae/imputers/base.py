@@ -19,11 +19,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.data.files import require_writable, whole_or_not_at_all
+from gpvae.data.files import atomic_write, require_writable
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
-from gpvae.imputers.imputation import Draws, Imputation, Margins
+from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
 from gpvae.training.loop import Parts, TrainingError
 
 FORMAT = 7
@@ -31,14 +31,14 @@ READABLE = (6, FORMAT)  # 6 knew no cells kept aside
 HELD_OUT = "held_out"  # among the tensors
 
 
-class Filled(NamedTuple):
+class Prediction(NamedTuple):
     """Predictions for the missing cells, in row order."""
 
     mean: Floats  # (cell,) in the data's units
     std: Floats | None = None  # (cell,)
     draws: NDArray[np.float32] | None = None  # (cell, sample) in the model's units
-    margins: Margins | None = None
-    evenly: bool = True  # how the draws of a cell are spread: see `Draws`
+    conformal: ConformalIntervals | None = None
+    stratified: bool = True  # how the draws of a cell are spread: see `Draws`
 
 
 class HeldOutCells(NamedTuple):
@@ -91,7 +91,7 @@ class Imputer(BaseEstimator, ABC):
         """What there is to know of the data, before fitting."""
 
     @abstractmethod
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         """Predict the cells `missing` (row, feature) of a panel with the columns fitted on."""
 
     def impute(self, data: Any, *, samples: int = 100, seed: int = 0) -> Imputation:
@@ -103,7 +103,7 @@ class Imputer(BaseEstimator, ABC):
             raise ValueError(f"at least one sample is needed, not {samples}")
         check_is_fitted(self)
         started = time.perf_counter()
-        given = self.schema_.panel(data).relabelled(self.schema_.labels)
+        given = self.schema_.panel(data).with_labels(self.schema_.labels)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
         filled = self._fill(panel, missing, samples, seed)
@@ -113,11 +113,11 @@ class Imputer(BaseEstimator, ABC):
         """Cells whose values were kept from what was learned, if it was learned from this panel. (row, feature)"""
         if self.held_out_ is None or not {*self.schema_.columns} <= {*panel.columns}:
             return None
-        own = panel.relabelled(self.schema_.labels).select(self.schema_.columns)
+        own = panel.with_labels(self.schema_.labels).select(self.schema_.columns)
         if fingerprint(own) != self.held_out_.data:
             return None
         cells = np.zeros(panel.values.shape, dtype=bool)
-        cells[:, self.schema_.places(panel)] = self.held_out_.cells(len(self.schema_.columns))
+        cells[:, self.schema_.column_index(panel)] = self.held_out_.cells(len(self.schema_.columns))
         return cells
 
     def log_likelihood(self, data: Any, truth: Floats, *, samples: int = 100, seed: int = 0) -> Floats:
@@ -130,15 +130,15 @@ class Imputer(BaseEstimator, ABC):
         own, labels, scaling = self.schema_.panel(data), self.schema_.labels, self.schema_.scaling
         if truth.shape != own.values.shape:
             raise DataError(f"the truth has shape {truth.shape}, the data {own.values.shape}")
-        panel = self._select(own.relabelled(labels))
-        answers = own.with_values(truth).relabelled(labels).select(self.schema_.columns).values
+        panel = self._select(own.with_labels(labels))
+        answers = own.with_values(truth).with_labels(labels).select(self.schema_.columns).values
         scaled = scaling.apply(answers)
         asked = ~panel.observed & ~np.isnan(answers) & scaling.varies
         possible = asked & np.isfinite(scaled)  # a positive value is not 0, a class is one of those known
         found = self._log_density(panel, np.where(possible, scaled, 0).astype(np.float32), samples, seed)
-        found = np.where(possible, found + scaling.log_slope(answers), -np.inf)
+        found = np.where(possible, found + scaling.log_jacobian(answers), -np.inf)
         density = np.full(truth.shape, np.nan)
-        density[:, self.schema_.places(own)] = np.where(asked, found, np.nan)
+        density[:, self.schema_.column_index(own)] = np.where(asked, found, np.nan)
         return density
 
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
@@ -165,7 +165,7 @@ class Imputer(BaseEstimator, ABC):
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         require_model_folder(Path(folder), overwrite=overwrite)
-        with whole_or_not_at_all(Path(folder), force=True) as partial:
+        with atomic_write(Path(folder), force=True) as partial:
             partial.mkdir()
             (partial / "weights.safetensors").write_bytes(tensors)
             (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
@@ -199,14 +199,14 @@ class Imputer(BaseEstimator, ABC):
     def _select(self, panel: Panel) -> Panel:
         return self.schema_.select(panel, self.name)
 
-    def _imputation(self, given: Panel, missing: Bools, filled: Filled) -> Imputation:
+    def _imputation(self, given: Panel, missing: Bools, filled: Prediction) -> Imputation:
         """Results for the cells `missing` (row, model's column) in the layout of the panel that was given."""
-        scaling, places, width = self.schema_.scaling, self.schema_.places(given), len(given.columns)
+        scaling, places, width = self.schema_.scaling, self.schema_.column_index(given), len(given.columns)
         cells = np.flatnonzero(missing)
         feature = cells % len(places)
         if not np.array_equal(places, np.arange(width)):
             cells = cells // len(places) * width + places[feature]
-        draws = None if filled.draws is None else Draws(filled.draws, feature, scaling, filled.evenly)
+        draws = None if filled.draws is None else Draws(filled.draws, feature, scaling, filled.stratified)
         mean, std = filled.mean, filled.std
         if draws is not None and std is not None and scaling.of_kind(*DISCRETE).any():
             mean, std = mean.copy(), std.copy()
@@ -214,7 +214,7 @@ class Imputer(BaseEstimator, ABC):
             mean[discrete] = draws.at(discrete).most_likely()
             std[classes] = draws.at(classes).deviations()
             std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
-        found = Imputation(given, cells, mean, std, draws, filled.margins, self.name)
+        found = Imputation(given, cells, mean, std, draws, filled.conformal, self.name)
         return found if (np.diff(places) > 0).all() else found.sorted()
 
 

@@ -15,8 +15,8 @@ from gpvae import missingness
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, HeldOutCells, Imputer, from_plain
-from gpvae.imputers.imputation import Margins, require_errors
+from gpvae.imputers.base import HeldOutCells, Imputer, Prediction, from_plain
+from gpvae.imputers.imputation import ConformalIntervals, require_errors
 
 
 @dataclass(eq=False, repr=False)
@@ -80,15 +80,17 @@ class Conformal(Imputer):
         if schema.labels or not {*schema.scaling.kinds} <= {"real", "positive"}:
             raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
 
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         filled, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
         scaling = self.schema_.scaling
         self._warn_of_empty_series(panel, missing)
         floor = np.where(scaling.of_kind("positive"), 0.0, -np.inf)[column]
         together = np.sort(np.concatenate(self.errors_))
         unit = _units(filled, column, scaling)
-        return Filled(
-            filled.mean, filled.std, margins=Margins(filled.mean, unit, floor, column, self.errors_, together)
+        return Prediction(
+            filled.mean,
+            filled.std,
+            conformal=ConformalIntervals(filled.mean, unit, floor, column, self.errors_, together),
         )
 
     def _warn_of_empty_series(self, panel: Panel, missing: Bools) -> None:
@@ -127,7 +129,7 @@ class Conformal(Imputer):
         self.imputer_._restore(inner)
 
 
-def _units(filled: Filled, column: NDArray[np.int64], scaling: Scaling) -> Floats:
+def _units(filled: Prediction, column: NDArray[np.int64], scaling: Scaling) -> Floats:
     """What errors are counted in: the method's deviations, or the columns'; 0 for a column that does not vary. (cell,)
 
     Of a positive column it is the deviation of its logarithm times the value.

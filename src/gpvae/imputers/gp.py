@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gpvae.data.batches import Batch, Part, Rows, in_windows, whole_pieces
+from gpvae.data.batches import Batch, PredictionWindow, RowTensors, prediction_windows, series_windows
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
 from gpvae.gp import LOG_2PI, kernels
 from gpvae.gp.kernels import Cauchy, Kernel, LatentKernel
-from gpvae.imputers.base import Filled
+from gpvae.imputers.base import Prediction
 from gpvae.imputers.neural import Exam, StepLoss, Trained
 from gpvae.models.distributions import Gaussian, evenly
 from gpvae.models.model import Loss
@@ -48,7 +48,7 @@ class GP(Trained):
     def _groups(self, network: "ChannelGP") -> list[dict[str, Any]]:
         return network.parameter_groups(self.learning_rate)
 
-    def _loss(self, network: "ChannelGP", rows: Rows, *, compile: bool) -> StepLoss:
+    def _loss(self, network: "ChannelGP", rows: RowTensors, *, compile: bool) -> StepLoss:
         return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
 
     def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
@@ -63,7 +63,7 @@ class GP(Trained):
             total, cells = total - float(log_prob[held.observed].sum()), cells + int(held.observed.sum())
         return total / cells
 
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         scaling = self.schema_.scaling
         mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
         draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
@@ -80,7 +80,7 @@ class GP(Trained):
             even = torch.special.ndtri(evenly(ranks, generator)).cpu().numpy()
             draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * even).T
         feature = np.nonzero(missing)[1]
-        return Filled(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
+        return Prediction(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
 
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
@@ -90,8 +90,8 @@ class GP(Trained):
             density[rows] = _log_normal(torch.from_numpy(scaled[rows]), mean, variance).numpy()
         return density
 
-    def _parts(self, panel: Panel) -> list[Part]:
-        return [part for piece in whole_pieces(panel) for part in in_windows(piece, self.window)]
+    def _parts(self, panel: Panel) -> list[PredictionWindow]:
+        return [part for piece in series_windows(panel) for part in prediction_windows(piece, self.window)]
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"kernel": kernels.to_plain(self.kernel)}
@@ -114,7 +114,7 @@ def _log_normal(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
 class ChannelGP(nn.Module):
     """One GP for each of `features`, starting from `kernel`; values are taken to be standardised.
 
-    A batch takes a few times feature · batch · time² numbers of memory; `in_windows` keeps time short.
+    A batch takes a few times feature · batch · time² numbers of memory; `prediction_windows` keeps time short.
     """
 
     PACE = 50  # few parameters, all of them far from where they have to go

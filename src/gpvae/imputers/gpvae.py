@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.data.batches import Cut, Part, Rows, whole_pieces, whole_series
+from gpvae.data.batches import BatchIndex, PredictionWindow, RowTensors, series_by_length, series_windows
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, Kinds, Scaling, class_columns, kinds_from_plain, kinds_to_plain
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled
+from gpvae.imputers.base import Prediction
 from gpvae.imputers.calibration import Judge
 from gpvae.imputers.neural import NUMBERS_AT_ONCE, Exam, StepLoss, Trained, rows_of
 from gpvae.models.model import PLAIN, Ingredients, LatentModel, Loss, ModelConfig
@@ -137,17 +137,17 @@ class GPVAE(Trained):
         ours = self.model.beta is None and self.warm_up > 0 and self.keeps_last  # patience waits for its end
         return max(asked, math.ceil(WARM_UP / steps_per_epoch)) if ours else asked
 
-    def _loss(self, network: LatentModel, rows: Rows, *, compile: bool) -> StepLoss:
+    def _loss(self, network: LatentModel, rows: RowTensors, *, compile: bool) -> StepLoss:
         # On a grid, a prior that is not learned is the same for all batches.
         fixed = None if network.prior.learned or rows.spacing is None else rows.spacing
         known = None if fixed is None else network.prior.at(fixed, steps=self.window)
 
-        def bound(cut: Cut, given: Ingredients, warmth: Tensor) -> Loss:
+        def bound(cut: BatchIndex, given: Ingredients, warmth: Tensor) -> Loss:
             return network.bound(rows.batch(cut), given, warmth)
 
         chosen_bound = compiled(bound) if compile else bound
 
-        def loss(cut: Cut, generator: torch.Generator, warmth: Tensor) -> Loss:
+        def loss(cut: BatchIndex, generator: torch.Generator, warmth: Tensor) -> Loss:
             given = network.ingredients(rows.times_of(cut), (len(cut.starts), cut.time), generator, known)
             return chosen_bound(cut, given, warmth)
 
@@ -156,7 +156,7 @@ class GPVAE(Trained):
     def _score(self, network: LatentModel, exam: Exam) -> float:
         return Judge(network, exam, _rows_at_once(network)).score()
 
-    def _harder(self, network: LatentModel, rows: Rows, series: int) -> Callable[[bool], None] | None:
+    def _harder(self, network: LatentModel, rows: RowTensors, series: int) -> Callable[[bool], None] | None:
         return network.mix if self.standardise and network.can_mix(series, even=rows.spacing is not None) else None
 
     def _afterwards(self, network: LatentModel, exam: Exam) -> None:
@@ -247,10 +247,10 @@ class GPVAE(Trained):
 
     def _own(self, data: Any) -> Panel:
         check_is_fitted(self)
-        return self._select(self.schema_.panel(data).relabelled(self.schema_.labels))
+        return self._select(self.schema_.panel(data).with_labels(self.schema_.labels))
 
     @torch.no_grad()
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         counts = missing.sum(axis=1)
         first = np.cumsum(counts) - counts  # the first missing cell of each row
         filled = Gathering(np.nonzero(missing)[1], samples, self.schema_.scaling)
@@ -265,7 +265,7 @@ class GPVAE(Trained):
                     variance=likelihood.variance(decoded).flatten(1)[:, gaps],
                     draws=likelihood.sample(decoded, generator).flatten(1)[:, gaps],
                 )
-        return Filled(*filled.moments(), filled.draws)
+        return Prediction(*filled.moments(), filled.draws)
 
     @torch.no_grad()
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
@@ -313,9 +313,9 @@ class GPVAE(Trained):
         device = self._device
         rows = self.schema_.rows(panel, panel.observed, device)
         at_once = _rows_at_once(self.model_)
-        for number, pieces in enumerate(whole_series(panel, max(1, at_once // samples))):
+        for number, pieces in enumerate(series_by_length(panel, max(1, at_once // samples))):
             generator = step_generator(seed, number, device)
-            batch = rows.batch(Cut.of(pieces, device))
+            batch = rows.batch(BatchIndex.of(pieces, device))
             posterior, context = self.model_.encode(batch)
             places = rows_of(pieces)
             gaps = ~panel.observed[places].all(axis=-1)
@@ -340,8 +340,8 @@ def _deviations(values: Floats) -> Floats:
     return np.sqrt((np.where(there, values - mean, 0) ** 2).sum(axis=0) / count)
 
 
-def _whole(panel: Panel) -> list[Part]:
-    return [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+def _whole(panel: Panel) -> list[PredictionWindow]:
+    return [(piece, slice(0, piece.length)) for piece in series_windows(panel)]
 
 
 def _rows_at_once(model: LatentModel) -> int:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.data.batches import Batch, Part, elapsed, in_windows, whole_pieces
+from gpvae.data.batches import Batch, PredictionWindow, elapsed, prediction_windows, series_windows
 from gpvae.data.panel import Panel
 from gpvae.data.schema import Schema
 from gpvae.imputers.neural import PointImputer
@@ -50,8 +50,8 @@ class GRUIGAN(PointImputer):
         sizes = {"hidden": self.hidden, "noise_dim": self.noise_dim, "fill_steps": self.fill_steps}
         return GruiGanNetwork(len(schema.columns), **sizes)
 
-    def _parts(self, panel: Panel) -> list[Part]:
-        return [part for piece in whole_pieces(panel) for part in in_windows(piece, self.window)]
+    def _parts(self, panel: Panel) -> list[PredictionWindow]:
+        return [part for piece in series_windows(panel) for part in prediction_windows(piece, self.window)]
 
     def _groups(self, network: "GruiGanNetwork") -> list[dict[str, Any]]:
         return network.parameter_groups(self.learning_rate)

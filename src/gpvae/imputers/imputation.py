@@ -16,7 +16,7 @@ from gpvae.data.scaling import DISCRETE, Scaling
 if TYPE_CHECKING:
     from gpvae.report.page import Report
 
-SORTED_AT_ONCE = 2**14  # cells
+CELLS_PER_CHUNK = 2**14  # cells
 SHOWN_INLINE = 200_000  # cells that a notebook keeps with the picture of a result
 
 
@@ -27,7 +27,7 @@ class Draws:
     scaled: NDArray[np.float32]  # (cell, sample)
     feature: NDArray[np.int64]  # (cell,) the column of each, as `scaling` counts them
     scaling: Scaling
-    evenly: bool = True  # spread over the noise of each cell (`distributions.evenly`), not each for itself
+    stratified: bool = True  # spread over the noise of each cell (`distributions.evenly`), not each for itself
 
     @property
     def count(self) -> int:
@@ -47,14 +47,14 @@ class Draws:
         """
         for each in q:
             require_samples(each, self.count)
-        place = np.array(q) * self.count - 0.5 if self.evenly else np.array(q) * (self.count + 1) - 1
+        place = np.array(q) * self.count - 0.5 if self.stratified else np.array(q) * (self.count + 1) - 1
         below = np.clip(np.floor(place + 1e-9).astype(int), 0, self.count - 1)
         above, share = np.minimum(below + 1, self.count - 1), np.clip(place - below, 0, 1)
         outer = np.where(share < 1e-6, 0.0, np.array(q) > 0.5)
         discrete = self.scaling.of_kind(*DISCRETE)[self.feature]
         found = np.empty((len(q), len(self.scaled)))
-        for first in range(0, len(self.scaled), SORTED_AT_ONCE):
-            some = slice(first, first + SORTED_AT_ONCE)
+        for first in range(0, len(self.scaled), CELLS_PER_CHUNK):
+            some = slice(first, first + CELLS_PER_CHUNK)
             ordered = np.sort(self.scaled[some], axis=1)
             shares = np.where(discrete[some, None], outer, share)
             found[:, some] = ((1 - shares) * ordered[:, below] + shares * ordered[:, above]).T
@@ -64,7 +64,7 @@ class Draws:
 
     def levels(self, place: Floats) -> Floats:
         """Of which quantiles a place among the sorted draws is, the first being 0: as `quantiles` reads them."""
-        found = (place + 0.5) / self.count if self.evenly else (place + 1) / (self.count + 1)
+        found = (place + 0.5) / self.count if self.stratified else (place + 1) / (self.count + 1)
         return np.clip(found, 0, 1)
 
     def values(self) -> Floats:
@@ -82,13 +82,13 @@ class Draws:
 
     def share_of(self, values: Floats) -> Floats:
         """Of the draws of each cell, those that have this value. (cell,)"""
-        ends = iter(np.split(values, range(SORTED_AT_ONCE, len(values), SORTED_AT_ONCE)))
+        ends = iter(np.split(values, range(CELLS_PER_CHUNK, len(values), CELLS_PER_CHUNK)))
         return self._by_cell(lambda some: np.mean(some.values() == next(ends)[:, None], axis=1))
 
     def _by_cell(self, number: "Callable[[Draws], Floats]") -> Floats:
         """A number for each cell, found for some cells at a time: draws are many."""
-        starts = range(0, len(self.scaled), SORTED_AT_ONCE)
-        parts = [self.at(slice(first, first + SORTED_AT_ONCE)) for first in starts]
+        starts = range(0, len(self.scaled), CELLS_PER_CHUNK)
+        parts = [self.at(slice(first, first + CELLS_PER_CHUNK)) for first in starts]
         return np.concatenate([np.empty(0), *(number(part) for part in parts)])
 
     def at(self, chosen: Bools | slice | NDArray[np.int64]) -> "Draws":
@@ -106,7 +106,7 @@ def _most_likely(draws: Draws) -> Floats:
 
 
 @dataclass(frozen=True)
-class Margins:
+class ConformalIntervals:
     """Intervals of single values from errors at cells whose value was known: see `conformal`."""
 
     centre: Floats  # (cell,) the filled values
@@ -120,7 +120,7 @@ class Margins:
         """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
         return np.stack([self._quantile(each) for each in q])
 
-    def at(self, chosen: slice | NDArray[np.int64]) -> "Margins":
+    def at(self, chosen: slice | NDArray[np.int64]) -> "ConformalIntervals":
         """Of some of the cells."""
         own = {name: getattr(self, name)[chosen] for name in ("centre", "unit", "floor", "column")}
         return replace(self, **own)
@@ -163,7 +163,7 @@ class Imputation:
     values: Floats  # (cell,)
     stds: Floats | None = None  # (cell,)
     draws: Draws | None = None
-    margins: Margins | None = None
+    conformal: ConformalIntervals | None = None
     method: str = "this method"
     seconds: float | None = None  # that filling took
     imputer: Any = field(default=None, repr=False, compare=False)  # the imputer, if it is at hand
@@ -246,7 +246,7 @@ class Imputation:
 
     @property
     def has_intervals(self) -> bool:
-        return self.draws is not None or self.margins is not None
+        return self.draws is not None or self.conformal is not None
 
     def of_kind(self, *kinds: str) -> Bools:
         """Columns that hold this, as far as draws tell; text is categories, whoever fills it. (feature,)"""
@@ -276,14 +276,14 @@ class Imputation:
             values=self.values[chosen],
             stds=None if self.stds is None else self.stds[chosen],
             draws=None if self.draws is None else self.draws.at(chosen),
-            margins=None if self.margins is None else self.margins.at(chosen),
+            conformal=None if self.conformal is None else self.conformal.at(chosen),
         )
 
     def quantiles(self, *q: float) -> Floats:
         """As `quantile`, of several at once, of the cells that are filled. (quantile, cell)"""
         for each in q:
             require_quantile(each)
-        spread = self.margins or self.draws
+        spread = self.conformal or self.draws
         if spread is None:
             raise self._nothing("intervals")
         return spread.quantiles(q)
@@ -334,7 +334,7 @@ class Imputation:
         return self.draws
 
     def _nothing(self, what: str) -> DataError:
-        hint = "" if self.margins else "; Conformal(…), or --conformal, puts intervals around them"
+        hint = "" if self.conformal else "; Conformal(…), or --conformal, puts intervals around them"
         return DataError(f"{self.method} gives single values, without {what}{hint}")
 
     def _uncertainty_columns(self, level: float) -> tuple[dict[str, Floats], Labels]:

@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from gpvae import missingness
-from gpvae.data.batches import Batch, Batches, Cut, Part, Piece, Rows, grouped, whole_pieces, windows
+from gpvae.data.batches import (
+    Batch,
+    Batches,
+    BatchIndex,
+    PredictionWindow,
+    RowTensors,
+    Window,
+    group_by_length,
+    series_windows,
+    windows,
+)
 from gpvae.data.panel import Bools, Panel
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, HeldOutCells, Imputer
+from gpvae.imputers.base import HeldOutCells, Imputer, Prediction
 from gpvae.models.model import Loss
 from gpvae.training.loop import (
     Checkpoint,
@@ -42,16 +52,16 @@ BATCHES, SMALLEST_BATCH, LARGEST_BATCH = 50, 16, 64  # in an epoch, unless they 
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
 
-StepLoss = Callable[[Cut, Generator, Tensor], Loss]
+StepLoss = Callable[[BatchIndex, Generator, Tensor], Loss]
 
 
 @dataclass(frozen=True)
 class Exam:
     """Cells kept from training, to judge by."""
 
-    rows: Rows  # what may be seen
-    answers: Rows  # the held-out cells
-    pieces: list[Piece]
+    rows: RowTensors  # what may be seen
+    answers: RowTensors  # the held-out cells
+    pieces: list[Window]
     seed: int
 
     def some(self, count: int) -> "Exam":
@@ -84,7 +94,7 @@ class Exam:
         """Batches of what may be seen, the held-out cells of the same steps, and random numbers."""
         size = max(1, steps_at_once // max(piece.length for piece in self.pieces))
         for first in range(0, len(self.pieces), size):
-            cut = Cut.of(self.pieces[first : first + size], self.rows.values.device)
+            cut = BatchIndex.of(self.pieces[first : first + size], self.rows.values.device)
             held = self.answers.batch(cut)
             yield self.rows.batch(cut), held, step_generator(self.seed, first, held.values.device)
 
@@ -112,7 +122,7 @@ class Trained(Imputer):
         """Fresh weights; PyTorch's global generator has been seeded, and is put back afterwards."""
 
     @abstractmethod
-    def _loss(self, network: Any, rows: Rows, *, compile: bool) -> StepLoss:
+    def _loss(self, network: Any, rows: RowTensors, *, compile: bool) -> StepLoss:
         """What a step of training minimises; `compile` says that the run is long enough to repay a compiler."""
 
     @abstractmethod
@@ -126,7 +136,7 @@ class Trained(Imputer):
         started = time.perf_counter()
         panel = self._read(data)
         schema = self._new_schema(panel)
-        panel = panel.relabelled(schema.labels)
+        panel = panel.with_labels(schema.labels)
         fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
         held_out = self._hold_out(panel, schema)
         rows = schema.rows(panel, panel.observed & ~held_out, fabric.device)
@@ -139,11 +149,11 @@ class Trained(Imputer):
         )
         network = self._seeded_network(schema).to(fabric.device)
         plan = Batches(panel, self.window, self.batch_size or _batch_size(len(exam.pieces)))
-        steps = math.ceil(len(exam.pieces) / plan.even_size)
+        steps = math.ceil(len(exam.pieces) / plan.balanced_size)
         config = self._training_config(steps)
         long = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
 
-        def batches(epoch: int) -> Iterator[Cut]:
+        def batches(epoch: int) -> Iterator[BatchIndex]:
             return plan.epoch(epoch_generator(self.seed, epoch), fabric.device)
 
         with tensor_cores(fabric.device), progress_bar(steps, show=self.verbose) as report:
@@ -156,7 +166,7 @@ class Trained(Imputer):
                 fabric=fabric,
                 validate=(lambda: self._score(network, exam)) if held_out.any() else None,
                 checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
-                harder=self._harder(network, exam.rows, plan.even_size),
+                harder=self._harder(network, exam.rows, plan.balanced_size),
                 report=report,
                 groups=self._groups(network),
                 compile=long,
@@ -178,7 +188,7 @@ class Trained(Imputer):
     def _before(self, network: Any, exam: Exam) -> None:
         """What the network has to know of the data before it is trained."""
 
-    def _harder(self, network: Any, rows: Rows, series: int) -> Callable[[bool], None] | None:
+    def _harder(self, network: Any, rows: RowTensors, series: int) -> Callable[[bool], None] | None:
         """Turns harder practice on and off, if there is any for batches of so many series."""
         return None
 
@@ -253,14 +263,14 @@ class Trained(Imputer):
         return digest.hexdigest()
 
     def _batches_of(
-        self, panel: Panel, parts: list[Part], steps_at_once: int, seed: int
+        self, panel: Panel, parts: list[PredictionWindow], steps_at_once: int, seed: int
     ) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch, Generator]]:
         """Rows to predict; where they stand in a flattened (batch, time); the batch; and random numbers for it."""
         device = self._device
         rows = self.schema_.rows(panel, panel.observed, device)
         with tensor_cores(device):
-            for number, group in enumerate(grouped(parts, steps_at_once)):
-                cut = Cut.of([piece for piece, _ in group], device)
+            for number, group in enumerate(group_by_length(parts, steps_at_once)):
+                cut = BatchIndex.of([piece for piece, _ in group], device)
                 steps = [np.arange(keep.start, keep.stop) for _, keep in group]
                 found = np.concatenate([piece.start + kept for (piece, _), kept in zip(group, steps, strict=True)])
                 places = np.concatenate([i * cut.time + kept for i, kept in enumerate(steps)])
@@ -313,7 +323,7 @@ class PointImputer(Trained):
 
     JUDGED: ClassVar[int] = 10**9  # pieces to judge by: fewer for those that are slow to fill
 
-    def _loss(self, network: PointNetwork, rows: Rows, *, compile: bool) -> StepLoss:
+    def _loss(self, network: PointNetwork, rows: RowTensors, *, compile: bool) -> StepLoss:
         return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
 
     @torch.no_grad()
@@ -324,17 +334,17 @@ class PointImputer(Trained):
             error, cells = error + float(errors.sum()), cells + int(held.observed.sum())
         return error / cells
 
-    def _parts(self, panel: Panel) -> list[Part]:
+    def _parts(self, panel: Panel) -> list[PredictionWindow]:
         """What is filled in one go: whole series, unless the method is not made for long ones."""
-        return [(piece, slice(0, piece.length)) for piece in whole_pieces(panel)]
+        return [(piece, slice(0, piece.length)) for piece in series_windows(panel)]
 
     @torch.no_grad()
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         scaled = np.zeros(panel.values.shape, dtype=np.float32)
         steps = _steps_at_once(self.model_)
         for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
             scaled[rows] = self.model_.fill(batch, generator).flatten(0, 1)[keep].float().cpu().numpy()
-        return Filled(self.schema_.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
+        return Prediction(self.schema_.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
 
 
 def _steps_at_once(network: PointNetwork) -> int:
@@ -342,6 +352,6 @@ def _steps_at_once(network: PointNetwork) -> int:
     return max(1, NUMBERS_AT_ONCE[device.type] // network.widest)
 
 
-def rows_of(pieces: list[Piece]) -> NDArray[np.int64]:
+def rows_of(pieces: list[Window]) -> NDArray[np.int64]:
     """The rows of a panel that a batch of pieces holds, in the batch's order."""
     return np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])

@@ -18,7 +18,7 @@ from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.scaling import Kinds, class_columns
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import Filled, Imputer
+from gpvae.imputers.base import Imputer, Prediction
 
 
 @dataclass(eq=False, repr=False)
@@ -37,7 +37,7 @@ class _Simple(Imputer):
     ) -> Self:
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
-        panel, classes = panel.relabelled(self.schema_.labels), self._is_class & self.schema_.scaling.known
+        panel, classes = panel.with_labels(self.schema_.labels), self._is_class & self.schema_.scaling.known
         self.usual_ = self.schema_.scaling.shift.copy()
         self.usual_[classes] = [_commonest(column[~np.isnan(column)]) for column in panel.values[:, classes].T]
         return self
@@ -55,12 +55,12 @@ class _Simple(Imputer):
         names = {*self.schema_.labels, *class_columns(self.kinds)}
         return np.array([name in names for name in self.schema_.columns])
 
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Filled:
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         values, classes = np.empty_like(panel.values), self._is_class
         for some, fill in ((~classes, self._numbers), (classes, self._classes)):
             part = panel.select([panel.columns[j] for j in np.flatnonzero(some)])
             values[:, some] = fill(part, self.usual_[some])
-        return Filled(values[missing])
+        return Prediction(values[missing])
 
     @abstractmethod
     def _numbers(self, panel: Panel, usual: Floats) -> Floats:

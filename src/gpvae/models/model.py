@@ -24,7 +24,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from gpvae.data.batches import Batch, Surroundings
+from gpvae.data.batches import Batch, NearestValues
 from gpvae.gp import Chain, NeighbourFactor, chain_kl, kernels
 from gpvae.gp.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.models.distributions import (
@@ -185,7 +185,7 @@ class Encoded(NamedTuple):
     """All that is decoded from: the latent series, and what the decoder sees beside them."""
 
     posterior: Chain
-    context: Tensor  # (batch, time, context) the `Surroundings` of each cell, if it sees them
+    context: Tensor  # (batch, time, context) the `NearestValues` of each cell, if it sees them
 
 
 class LatentModel(nn.Module):
@@ -233,10 +233,10 @@ class LatentModel(nn.Module):
         self.register_buffer("widening", torch.zeros(KNOTS))
         self.register_buffer("mixing", torch.zeros(()), persistent=False)
         self.may_mix = config.mix > 0 and config.image_shape is None and len(_locations(self.likelihood)) == features
-        context = len(Surroundings._fields) * len(locations)
+        context = len(NearestValues._fields) * len(locations)
         inputs = self.likelihood.inputs + (features if config.see_observed else 0)
         self.preprocessor, inputs = self._image_preprocessor(inputs)
-        known = 2 + len(Surroundings._fields)
+        known = 2 + len(NearestValues._fields)
         across = bool(locations) and config.column_width > 0
         self.across = AcrossColumns(len(locations), known, width=config.column_width) if across else None
         together = 0 if self.across is None else self.across.outputs
@@ -244,7 +244,7 @@ class LatentModel(nn.Module):
         by_cell = bool(locations) and config.cell_width > 0
         outputs = self.likelihood.outputs + (NOTES * len(locations) if by_cell else 0)
         self.decoder = mlp([config.latent_dim + context, *config.decoder_widths, outputs])
-        hears = NOTES + len(Surroundings._fields)
+        hears = NOTES + len(NearestValues._fields)
         self.cells = mlp([hears, config.cell_width, config.cell_width, 2]) if by_cell else None
         trust = nn.Parameter(torch.ones(len(locations))) if locations else None
         self.register_parameter("trust", trust)  # in the line between neighbours, before a sigmoid
@@ -283,7 +283,7 @@ class LatentModel(nn.Module):
         if not len(self.continuous):
             return batch.values[..., :0]
         values, observed = batch.values[..., self.continuous], batch.observed[..., self.continuous]
-        return torch.cat(Surroundings.of(values, observed, batch.times), dim=-1)
+        return torch.cat(NearestValues.of(values, observed, batch.times), dim=-1)
 
     def _posterior(self, batch: Batch, context: Tensor, prior_std: Tensor, prior_corr: Tensor) -> Chain:
         values = self.likelihood.seen(batch.values, batch.observed)
@@ -315,8 +315,8 @@ class LatentModel(nn.Module):
         """The most numbers that any layer makes of one time step: what memory has to be reckoned with."""
         config = self.config
         image = 0 if config.image_shape is None else math.prod(config.image_shape[1:]) * config.image_filters
-        context = len(Surroundings._fields) * len(self.locations)
-        by_cell = max(NOTES + len(Surroundings._fields), config.cell_width) if self.cells else 0
+        context = len(NearestValues._fields) * len(self.locations)
+        by_cell = max(NOTES + len(NearestValues._fields), config.cell_width) if self.cells else 0
         cells = len(self.locations) * max(by_cell, config.column_width if self.across else 0)
         outputs = max(self.likelihood.inputs + context, cast(nn.Linear, self.decoder[-1]).out_features, self.levels)
         together = self.across.outputs if self.across else 0
@@ -564,7 +564,7 @@ def near_knots(remoteness: Tensor) -> Tensor:
 
 def _of_each_cell(context: Tensor) -> Tensor:
     """Its own surroundings. (..., context) → (..., feature, 5)"""
-    return context.unflatten(-1, (len(Surroundings._fields), -1)).mT
+    return context.unflatten(-1, (len(NearestValues._fields), -1)).mT
 
 
 def _in_parts(network: nn.Module, count: int, *inputs: Tensor) -> Tensor:

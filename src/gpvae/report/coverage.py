@@ -60,7 +60,7 @@ class Coverage:
     def _quantiles(self, *q: float) -> Floats:
         """(quantile, cell)"""
         chosen = self.cells.ravel()[self.imputation.cells]
-        if self.imputation.margins is not None:
+        if self.imputation.conformal is not None:
             return self.imputation.quantiles(*q)[:, chosen]
         assert self.imputation.draws is not None
         return self.imputation.draws.at(chosen).quantiles(q)

@@ -26,7 +26,7 @@ def group_means(values: Floats | None, group: NDArray[np.int64], groups: int) ->
 
 def uncertainty(imputation: Imputation, column_std: Floats) -> Floats | None:
     """The deviation of each filled cell, in standard deviations of its column; NaN for classes. (cell,)"""
-    stds = imputation.stds if imputation.margins is None else _std_of_intervals(imputation)
+    stds = imputation.stds if imputation.conformal is None else _std_of_intervals(imputation)
     if stds is None:
         return None
     unit = column_std[imputation.cells % len(column_std)]

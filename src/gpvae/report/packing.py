@@ -137,8 +137,8 @@ def _order(panel: Panel) -> NDArray[np.int64]:
 def _positive(imputation: Imputation) -> Bools:
     """Columns that draws or margins say have no values below 0. (feature,)"""
     positive = imputation.of_kind("positive")
-    if imputation.margins is not None:
-        positive[np.unique(imputation.cells[imputation.margins.floor == 0] % len(positive))] = True
+    if imputation.conformal is not None:
+        positive[np.unique(imputation.cells[imputation.conformal.lower_bound == 0] % len(positive))] = True
     return positive
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpvae.data.files import whole_or_not_at_all
+from gpvae.data.files import atomic_write
 from gpvae.evaluation import Evaluation
 from gpvae.imputers.imputation import Imputation
 from gpvae.report.evidence import Evidence, held_out_evidence
@@ -52,7 +52,7 @@ class Report:
     def written(self, path: str | Path | None, *, overwrite: bool = False) -> Self:
         """Write the page to `path`, if given, whole or not at all; return the report."""
         if path is not None:
-            with whole_or_not_at_all(Path(path), force=overwrite) as partial:
+            with atomic_write(Path(path), force=overwrite) as partial:
                 partial.write_bytes(self.html.encode("utf-8", "xmlcharrefreplace"))
         return self
 
@@ -80,7 +80,7 @@ def of_evaluation(evaluation: Evaluation) -> Report:
     imputations = evaluation.imputations
     name = ([key for key, each in imputations.items() if each.has_intervals] or [*imputations])[-1]
     imputation = replace(imputations[name], method=name)
-    truth = evaluation.panel.relabelled(imputation.panel.labels).values
+    truth = evaluation.panel.with_labels(imputation.panel.labels).values
     others = {key: each for key, each in imputations.items() if key != name}
     scores = [asdict(score) for score in evaluation.scores]
     evidence = Evidence(imputation, truth, evaluation.cells, others)

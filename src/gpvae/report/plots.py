@@ -95,7 +95,7 @@ def _calibrations(result: Imputation | Evaluation) -> dict[str, list[dict[str, f
     evidence: dict[str, Evidence | str]
     if isinstance(result, Evaluation):
         evidence = {
-            name: Evidence(each, result.panel.relabelled(each.panel.labels).values, result.cells)
+            name: Evidence(each, result.panel.with_labels(each.panel.labels).values, result.cells)
             for name, each in result.imputations.items()
             if each.has_intervals
         }

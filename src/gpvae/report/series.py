@@ -76,7 +76,7 @@ def _beginning(imputation: Imputation, steps: int) -> Imputation:
         values=imputation.values[kept],
         stds=None if imputation.stds is None else imputation.stds[kept],
         draws=None if imputation.draws is None else imputation.draws.at(kept),
-        margins=None if imputation.margins is None else imputation.margins.at(kept),
+        conformal=None if imputation.conformal is None else imputation.conformal.at(kept),
     )
 
 

@@ -54,7 +54,7 @@ def _assess_intervals(evidence: Evidence) -> dict[str, Any]:
     if count < MIN_CELLS:
         cells = "1 held-out cell is" if count == 1 else f"{count} held-out cells are"
         return {"unknown": f"Only {cells} numeric: too few to tell whether the intervals are calibrated."}
-    with_draws = imputation.draws is not None and imputation.margins is None
+    with_draws = imputation.draws is not None and imputation.conformal is None
     return {
         "coverage": verdict(coverage),
         "calibration": calibration(coverage),

@@ -33,7 +33,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
-from gpvae.data.files import whole_or_not_at_all
+from gpvae.data.files import atomic_write
 from gpvae.training.muon import Muon
 
 Parts = dict[str, float]
@@ -637,7 +637,7 @@ class Checkpoint:
             tensors |= {f"{group}.{name}": value for name, value in more.items()}
         header = {"fingerprint": self.fingerprint, "run": json.dumps(asdict(run))}
         contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        with whole_or_not_at_all(self.path, force=True) as partial:
+        with atomic_write(self.path, force=True) as partial:
             save_file(contiguous, partial, metadata=header)
 
     def restore(self, model: nn.Module, optimizer: Any, kept: Kept, run: Progression) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpvae.data.files import whole_or_not_at_all
+from gpvae.data.files import atomic_write
 from gpvae.data.panel import DataError
 from gpvae.datasets import load
 from gpvae.evaluation.provenance import describe
@@ -105,7 +105,7 @@ def _write(name: str, results: Results, *, quick: bool) -> Table | Path | None:
 def _write_table(name: str, results: Results, *, quick: bool) -> Table:
     record = results.record
     table = ablation_table(record, quick=quick) if name == CHANGES else comparison_table(name, record, quick=quick)
-    with whole_or_not_at_all(results.folder / f"{name}.md", force=True) as partial:
+    with atomic_write(results.folder / f"{name}.md", force=True) as partial:
         partial.write_text(table.markdown(), encoding="utf-8")
     return table
 
@@ -116,7 +116,7 @@ def _write_figure(name: str, results: Results, *, quick: bool) -> Path | None:
     if not all(results.has_example(run) for run in runs):
         return None
     figure, path = figures.draw(name, results, quick=quick), results.folder / f"{name}.png"
-    with whole_or_not_at_all(path, force=True) as partial:
+    with atomic_write(path, force=True) as partial:
         rows = [row for run in runs for row in results.record.of(run) if row["seed"] == "0"]
         figure.savefig(partial, format="png", metadata={"Comment": provenance_of(rows)})
     return path

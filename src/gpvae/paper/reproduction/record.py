@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpvae.data.files import whole_or_not_at_all
+from gpvae.data.files import atomic_write
 from gpvae.data.panel import DataError
 from gpvae.paper.reproduction.experiment import Example, Outcome
 from gpvae.paper.reproduction.runs import Run
@@ -44,7 +44,7 @@ class Record:
         rows.append({**run.key, **{name: f"{value:.6g}" for name, value in measures.items()}, **provenance})
         columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
         with (
-            whole_or_not_at_all(self.path, force=True) as partial,
+            atomic_write(self.path, force=True) as partial,
             partial.open("w", newline="", encoding="utf-8") as file,
         ):
             writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
@@ -99,7 +99,7 @@ class Results:
         path = self._example_path(run)
         path.parent.mkdir(exist_ok=True)
         arrays = {name: value for name, value in vars(example).items() if value is not None}
-        with whole_or_not_at_all(path, force=True) as partial, partial.open("wb") as file:
+        with atomic_write(path, force=True) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
     def _example_path(self, run: Run) -> Path:

@@ -1,4 +1,4 @@
-"""Arrays that take long to make, kept in the cache."""
+"""A cache of arrays that take long to compute."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,30 +8,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.data.files import whole_or_not_at_all
+from gpvae.data.files import atomic_write
 from gpvae.datasets.raw import cache_folder
 
 _BLOCK = 1 << 20
 
 
-def built(name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The array of this name, memory-mapped; made where it is not in the cache, or is damaged there."""
+def cached_array(name: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array of this name, memory-mapped; computed if the cache does not have it, or has it damaged."""
     path = cache_folder("built") / f"{name}.npy"
-    if not _is_whole(path):
-        _write(path, make())
+    if not _is_intact(path):
+        _write(path, compute())
     return np.load(path, mmap_mode="r")
 
 
 def _write(path: Path, array: NDArray[Any]) -> None:
-    """An .npy with the SHA-256 of all of it behind: readers of .npy do not look there."""
-    with whole_or_not_at_all(path, force=True) as partial:
+    """An .npy file followed by its SHA-256, which readers of .npy ignore."""
+    with atomic_write(path, force=True) as partial:
         with partial.open("wb") as file:
             np.save(file, array, allow_pickle=False)
         with partial.open("ab") as file:
             file.write(_digest(partial, partial.stat().st_size))
 
 
-def _is_whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     size = path.stat().st_size - hashlib.sha256().digest_size if path.is_file() else 0
     if size <= 0:
         return False
@@ -41,7 +41,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _digest(path: Path, size: int) -> bytes:
-    """Of the first `size` bytes."""
+    """SHA-256 of the first `size` bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while size > 0 and (block := file.read(min(size, _BLOCK))):
