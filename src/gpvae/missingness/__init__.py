@@ -1,8 +1,8 @@
-"""Ways to remove values: each takes a panel, a share and a seed, and says which observed cells to remove.
+"""Missingness mechanisms: each takes a panel, a rate and a seed, and chooses observed cells to remove.
 
-`random` removes an exact share. The others remove each observed cell with this probability on average: `spatial`,
-`temporal_positive`, `temporal_negative` and `not_at_random` are those of the paper, `blocks` are outages, `like_own`
-imitates the gaps that the panel has.
+`random` removes exactly this share of the cells; the others remove it on average. `spatial`, `temporal_positive`,
+`temporal_negative` and `not_at_random` are those of the paper, `blocks` are outages, and `like_own` imitates the gaps
+that the panel has.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from gpvae.missingness.repulsion import temporal_negative
 
 MECHANISMS: dict[str, Callable[..., Bools]] = {
     "random": random,
-    "spatial": spatial,  # needs the shape of the image
+    "spatial": spatial,  # needs image_shape
     "temporal+": temporal_positive,
     "temporal-": temporal_negative,
     "not-at-random": not_at_random,
     "blocks": blocks,
-    "like-own": like_own,  # needs gaps to imitate
+    "like-own": like_own,  # needs a panel with gaps
 }
 
 __all__ = [

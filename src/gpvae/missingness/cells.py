@@ -1,4 +1,4 @@
-"""Cells removed one by one, by their values, or in runs."""
+"""Mechanisms that remove single cells, cells by their values, or runs of rows."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_cells, require_positive, require_share
 
-MOVES = 100  # at most, of a panel's gaps to other rows
+MAX_SHIFTS = 100  # of a panel's gaps to other rows
 
 
 def random(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
-    """Which observed cells to remove: exactly a share `rate` of them, anywhere. (row, feature)"""
+    """Choose exactly a share `rate` of the observed cells, uniformly. (row, feature)"""
     require_share(rate)
     observed = panel.observed
     cells = int(np.count_nonzero(observed))
     count = round(rate * cells)
     if not 0 < count < cells:
-        raise DataError(f"a share of {rate} of {cells} observed cells leaves nothing to hold out or to learn from")
-    lost = np.zeros(cells, dtype=bool)
-    lost[np.random.default_rng(seed).choice(cells, count, replace=False)] = True
-    observed[observed] = lost
+        raise DataError(f"a share of {rate} of {cells} observed cells leaves nothing to hold out or to train on")
+    chosen = np.zeros(cells, dtype=bool)
+    chosen[np.random.default_rng(seed).choice(cells, count, replace=False)] = True
+    observed[observed] = chosen
     return observed
 
 
@@ -41,8 +41,8 @@ def not_at_random(
 ) -> Bools:
     """Values above the threshold are `ratio` times as likely to be removed as the others. (row, feature)
 
-    Of n observed cells m lie above. With the probabilities p below and ratio · p above, the average is
-    p (n - m + ratio · m) / n = rate, the same p for all columns. The median is that of each column.
+    If m of n observed cells lie above, the probability p below the threshold, and ratio · p above, solves
+    p (n - m + ratio · m) / n = rate. It is the same for all columns; "median" is the median of each column.
     """
     require_share(rate)
     require_positive("ratio", ratio)
@@ -53,8 +53,8 @@ def not_at_random(
     if below > 1 or ratio * below > 1:
         side = "above" if ratio > 1 else "below"
         raise DataError(
-            f"a share of {rate} with ratio {ratio} would remove what lies {side} the threshold with probability "
-            f"{max(below, ratio * below):.3f}, more than 1: {above} of {cells} observed cells lie above"
+            f"a share of {rate} with ratio {ratio} would remove values {side} the threshold with probability "
+            f"{max(below, ratio * below):.3f}, more than 1: {above} of {cells} observed cells lie above it"
         )
     return _draw(panel, high, below, ratio * below, seed)
 
@@ -67,13 +67,13 @@ def by_value(
     *,
     threshold: float | Literal["median"] = "median",
 ) -> Bools:
-    """Observed cells removed with probability `above` where they exceed the threshold, else `below`. (row, feature)
+    """Remove observed cells with probability `above` if they exceed the threshold, else `below`. (row, feature)
 
     `by_value(panel, 0.45, 0.90, seed, threshold=0.5)` is the paper's "not at random" on Healing MNIST, white = 1.
     """
     for name, probability in (("below", below), ("above", above)):
         if not 0 <= probability <= 1:
-            raise DataError(f"{name} is a probability, from 0 to 1, not {probability}")
+            raise DataError(f"{name} must be a probability from 0 to 1, got {probability}")
     return _draw(panel, _above(panel, threshold), below, above, seed)
 
 
@@ -83,7 +83,7 @@ def _draw(panel: Panel, high: Bools, below: float, above: float, seed: int | Seq
 
 
 def _above(panel: Panel, threshold: float | Literal["median"]) -> Bools:
-    """(row, feature)"""
+    """Cells above the threshold. (row, feature)"""
     if threshold != "median":
         return panel.values > threshold
     columns = (column[~np.isnan(column)] for column in panel.values.T)
@@ -100,15 +100,15 @@ def blocks(
 ) -> Bools:
     """Runs of consecutive rows missing in one column, or in all columns at once. (row, feature)
 
-    Their lengths are uniform from the first to the second of `length`. All series stand one after another in random
-    order, column after column; the runs lie anywhere on this line with at least one cell between them, all
-    arrangements equally likely. A run past the end of a series goes on in the next: only at the ends of series are
-    runs shorter. The share is exact where nothing was missing before, else on average.
+    Lengths are uniform over the range `length`. All series are concatenated in random order, column after column; the
+    runs are placed on this line with at least one cell between them, all arrangements being equally likely. A run past
+    the end of a series continues in the next one, so runs are shorter only at the ends of series. The share is exact if
+    nothing was missing before, else on average.
     """
     require_share(rate)
     require_cells(panel)
     if not 1 <= length[0] <= length[1]:
-        raise DataError(f"length must be (shortest, longest), of at least 1 step, not {length}")
+        raise DataError(f"length must be (shortest, longest) with 1 <= shortest <= longest, got {length}")
     rng = np.random.default_rng(seed)
     rows = np.argsort(rng.permutation(len(panel))[panel.series_of_row], kind="stable")
     lines = 1 if all_columns else len(panel.columns)
@@ -119,82 +119,85 @@ def blocks(
 
 
 def like_own(panel: Panel, rate: float, seed: int | Sequence[int]) -> Bools:
-    """Gaps as the panel has them itself: its own, moved to other rows, until they hide such a share. (row, feature)
+    """The panel's own gaps, shifted to other rows until they hide the share `rate`. (row, feature)
 
-    What is missing in several columns from one row to another goes together. A gap that would hide more than twice the
-    share of its column is left out: of a column that begins late, nothing would be left.
+    Columns that are missing from the same row to the same row are shifted together. A gap that would hide more than
+    twice the share of its column is left out: a column that begins late would lose all its values.
     """
     require_share(rate)
     wanted, observed = rate * require_cells(panel), panel.observed
     if observed.all():
         raise DataError("the data has no gaps to imitate")
     rng, rows = np.random.default_rng(seed), len(observed)
-    edges = np.diff(~observed, axis=0, prepend=False, append=False)  # where gaps begin, and behind their ends
-    column, places = np.nonzero(edges.T)
-    gaps = _Gaps(column[::2], places[::2], places[1::2])
-    seen = np.zeros((rows + 1, observed.shape[1]), dtype=np.int64)  # so many are observed before each row
-    np.cumsum(observed, axis=0, out=seen[1:])
-    turns, longest = np.zeros((rows + 1, observed.shape[1]), dtype=np.int16), 2 * rate * seen[-1]
-    for _ in range(MOVES):
-        moved, hides = gaps.moved(int(rng.integers(1, max(2, rows))), rows).some(wanted, seen, longest, rng)
-        np.add.at(turns, (moved.first, moved.column), 1)
-        np.subtract.at(turns, (moved.end, moved.column), 1)
-        wanted -= hides
-        if wanted < 0.05 * rate * seen[-1].sum():
+    edges = np.diff(
+        ~observed, axis=0, prepend=False, append=False
+    )  # the first row of each gap, and the row after its end
+    column, bounds = np.nonzero(edges.T)
+    gaps = _Gaps(column[::2], bounds[::2], bounds[1::2])
+    count = np.zeros((rows + 1, observed.shape[1]), dtype=np.int64)  # of observed cells before each row
+    np.cumsum(observed, axis=0, out=count[1:])
+    depth_change, largest = np.zeros((rows + 1, observed.shape[1]), dtype=np.int16), 2 * rate * count[-1]
+    for _ in range(MAX_SHIFTS):
+        shifted = gaps.shifted(int(rng.integers(1, max(2, rows))), rows)
+        chosen, hidden = shifted.choose(wanted, count, largest, rng)
+        np.add.at(depth_change, (chosen.first, chosen.column), 1)
+        np.subtract.at(depth_change, (chosen.end, chosen.column), 1)
+        wanted -= hidden
+        if wanted < 0.05 * rate * count[-1].sum():
             break
-    return (np.cumsum(turns[:-1], axis=0, dtype=np.int16) > 0) & observed
+    return (np.cumsum(depth_change[:-1], axis=0, dtype=np.int16) > 0) & observed
 
 
 class _Gaps(NamedTuple):
-    """Runs of rows of one column, each from `first` to before `end`. (gap,)"""
+    """Runs of rows, each in one column from `first` up to but excluding `end`. (gap,)"""
 
     column: NDArray[np.int64]
     first: NDArray[np.int64]
     end: NDArray[np.int64]
 
-    def moved(self, by: int, rows: int) -> "_Gaps":
-        """Around the end of the panel to its beginning; there they are cut."""
+    def shifted(self, by: int, rows: int) -> "_Gaps":
+        """Shifted by rows, wrapping around the end of the panel, where gaps are cut."""
         first = (self.first + by) % rows
         return _Gaps(self.column, first, np.minimum(first + self.end - self.first, rows))
 
-    def some(
-        self, wanted: float, seen: NDArray[np.int64], longest: Floats, rng: np.random.Generator
+    def choose(
+        self, wanted: float, count: NDArray[np.int64], largest: Floats, rng: np.random.Generator
     ) -> "tuple[_Gaps, float]":
-        """In random order, while they hide no more than `wanted` of what is observed, `seen` (row + 1, feature) before
-        each row; and how much they hide. Those alike in several columns go together.
+        """Random gaps that hide at most `wanted` observed cells, and the number that they hide.
+
+        `count` (row + 1, feature) has the observed cells before each row. Gaps of the same rows are chosen together.
         """
-        hides = seen[self.end, self.column] - seen[self.first, self.column]
-        fine = (hides > 0) & (hides <= longest[self.column])
-        gaps, hides = _Gaps(*(each[fine] for each in self)), hides[fine]
-        _, outage = np.unique(gaps.first * len(seen) + gaps.end, return_inverse=True)
-        lost = np.bincount(outage, hides)
-        order = rng.permutation(len(lost))
-        taken = np.zeros(len(lost), dtype=bool)
-        taken[order[np.cumsum(lost[order]) <= wanted]] = True
-        kept = taken[outage]
-        return _Gaps(*(each[kept] for each in gaps)), float(hides[kept].sum())
+        hidden = count[self.end, self.column] - count[self.first, self.column]
+        usable = (hidden > 0) & (hidden <= largest[self.column])
+        gaps, hidden = _Gaps(*(field[usable] for field in self)), hidden[usable]
+        _, outage = np.unique(gaps.first * len(count) + gaps.end, return_inverse=True)
+        hidden_by_outage = np.bincount(outage, hidden)
+        order = rng.permutation(len(hidden_by_outage))
+        is_chosen = np.zeros(len(order), dtype=bool)
+        is_chosen[order[np.cumsum(hidden_by_outage[order]) <= wanted]] = True
+        chosen = is_chosen[outage]
+        return _Gaps(*(field[chosen] for field in gaps)), float(hidden[chosen].sum())
 
 
 def _runs(cells: int, rate: float, length: tuple[int, int], rng: np.random.Generator) -> Bools:
     """True on exactly a share `rate` of a line of cells, in runs that do not touch. (cell,)"""
-    lost = round(rate * cells)
-    lengths = _run_lengths(lost, length, rng)
-    free = cells - lost
+    total = round(rate * cells)
+    lengths = _run_lengths(total, length, rng)
+    free = cells - total
     if len(lengths) > free + 1:
         raise DataError(
             f"runs of {length[0]} to {length[1]} steps with a step between them cannot make up a share of {rate}: "
-            "ask for less or for longer runs"
+            "choose a smaller share or longer runs"
         )
-    # Different ones of the free + 1 places before, between and behind the free cells: the gaps are their differences.
-    places = np.sort(rng.choice(free + 1, len(lengths), replace=False))
-    gaps = np.diff(places, prepend=0, append=free)
-    turns = np.zeros(2 * len(lengths) + 1, dtype=np.int64)  # gap, run, gap, …, run, gap
-    turns[::2], turns[1::2] = gaps, lengths
-    return np.repeat(np.arange(len(turns)) % 2 == 1, turns)
+    # Each run goes to a different one of the free + 1 slots before, between and after the free cells.
+    slots = np.sort(rng.choice(free + 1, len(lengths), replace=False))
+    alternating = np.zeros(2 * len(lengths) + 1, dtype=np.int64)  # free cells, run, free cells, …, run, free cells
+    alternating[::2], alternating[1::2] = np.diff(slots, prepend=0, append=free), lengths
+    return np.repeat(np.arange(len(alternating)) % 2 == 1, alternating)
 
 
 def _run_lengths(total: int, length: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Lengths that sum to the total, one of them cut to fit. (run,)"""
+    """Random lengths that sum to the total, one of them shortened. (run,)"""
     lengths = rng.integers(length[0], length[1] + 1, size=-(-total // length[0]))
     ends = np.cumsum(lengths)
     count = int(np.searchsorted(ends, total)) + 1 if total else 0

@@ -1,7 +1,7 @@
-"""Missing where a Gaussian process is low: neighbours in an image or in time go missing together.
+"""Mechanisms that threshold a Gaussian process: neighbours in an image or in time go missing together.
 
-f ~ GP(0, k) with k(d) = exp(-d² / 2ℓ²) has the standard normal as its marginal everywhere, so f < Φ⁻¹(rate) holds
-with probability `rate` everywhere.
+f ~ GP(0, k) with k(d) = exp(-d² / 2ℓ²) has standard normal marginals, so f < Φ⁻¹(rate) holds with probability
+`rate` everywhere.
 """
 
 import math
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_process
-from gpvae.missingness.grids import CELLS, Draw, Rows, draw_on_grids, rbf
+from gpvae.missingness.grids import CELLS, Draw, RowIndex, draw_on_grids, rbf
 
 Paths = Callable[[np.random.Generator, int, int], NDArray[np.floating]]  # → (series, time, feature)
 
-DENSE = 256  # steps of an even grid beyond which the FFT draws the paths
+DENSE = 256  # longest even grid that is drawn without the FFT
 BLOCK = 1000  # steps of an uneven grid that are drawn together
 
 
@@ -30,10 +30,10 @@ def spatial(
     length_scale: float = 3.0,
     jitter: float = 1e-6,
 ) -> Bools:
-    """Neighbouring pixels go missing together, each frame on its own, all channels of a pixel alike. (row, feature)
+    """Neighbouring pixels go missing together, independently in each frame, in all channels alike. (row, feature)
 
-    `image_shape` is (height, width) or (channels, height, width), `length_scale` in pixels. The kernel is a product of
-    one over the height and one over the width: F = L_y Z L_xᵀ with Z standard normal.
+    `image_shape` is (height, width) or (channels, height, width); `length_scale` is in pixels. The kernel is a product
+    over height and width: F = L_y Z L_xᵀ with Z standard normal.
     """
     require_process(panel, rate, length_scale, jitter)
     height, width = _image(panel, image_shape)
@@ -52,7 +52,7 @@ def _image(panel: Panel, shape: Sequence[int]) -> tuple[int, int]:
     if len(shape) not in (2, 3) or min(shape) < 1 or math.prod(shape) != len(panel.columns):
         raise DataError(
             f"image_shape must be (height, width) or (channels, height, width) of {len(panel.columns)} columns, "
-            f"not {tuple(shape)}"
+            f"got {tuple(shape)}"
         )
     return shape[-2], shape[-1]
 
@@ -60,16 +60,15 @@ def _image(panel: Panel, shape: Sequence[int]) -> tuple[int, int]:
 def temporal_positive(
     panel: Panel, rate: float, seed: int | Sequence[int], *, length_scale: float = 3.0, jitter: float = 1e-6
 ) -> Bools:
-    """Neighbouring steps of a column go missing together: a path for each column of each series. (row, feature)
+    """Neighbouring steps go missing together, independently in each column of each series. (row, feature)
 
-    `length_scale` in steps: the median of all differences of neighbouring times. The paper does not say which it took;
-    3 gives the error of its forward imputation on Healing MNIST. Series that share their times share a factor
-    of the kernel. Uneven grids of more than BLOCK steps are drawn in blocks that know nothing of each other.
+    `length_scale` is in median time steps. The paper does not give it; 3 reproduces the error of its forward imputation
+    on Healing MNIST. Uneven grids of more than BLOCK steps are drawn in independent blocks.
     """
     require_process(panel, rate, length_scale, jitter)
     rng, level = np.random.default_rng(seed), NormalDist().inv_cdf(rate)
 
-    def prepare(times: Floats, _: Rows) -> Draw:
+    def prepare(times: Floats, _: RowIndex) -> Draw:
         paths = gp_paths(times, length_scale, jitter)
         return lambda series, features: paths(rng, series, features) < level
 
@@ -98,8 +97,8 @@ def dense_paths(times: Floats, length_scale: float, jitter: float) -> Paths:
 def even_paths(length: int, length_scale: float) -> Paths:
     """Circulant embedding: on a circle the kernel is diagonal in Fourier space, f = F⁻¹ √λ F z.
 
-    The circle is longer than the series by 8 length scales, where the kernel is 1e-14: its ends know nothing of each
-    other, and what rounding leaves of negative eigenvalues is as small.
+    The circle is longer than the series by 8 length scales, at which the kernel is 1e-14: the ends of the series are
+    independent, and negative eigenvalues are rounding errors.
     """
     circle = length + math.ceil(8 * length_scale)
     distances = np.minimum(np.arange(circle), circle - np.arange(circle)) / length_scale

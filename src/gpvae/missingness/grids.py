@@ -1,4 +1,4 @@
-"""Series that share a grid of times share the work; all of them are drawn in parts that fit into memory."""
+"""Drawing cells for series that share a grid of times, in parts that fit into memory."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, Floats, Panel
 
-Rows = NDArray[np.int64]  # (series, time)
-Draw = Callable[[int, int], Bools]  # number of series and of features → (series, time, feature)
+RowIndex = NDArray[np.int64]  # (series, time)
+Draw = Callable[[int, int], Bools]  # (number of series, number of features) → (series, time, feature)
 
-CELLS = 2**23  # of a part
+CELLS = 2**23  # drawn at a time
 
 
-def draw_on_grids(panel: Panel, prepare: Callable[[Floats, Rows], Draw]) -> Bools:
+def draw_on_grids(panel: Panel, prepare: Callable[[Floats, RowIndex], Draw]) -> Bools:
     """Observed cells that `prepare(times, rows)` draws for the series of each grid. (row, feature)"""
     chosen = np.zeros(panel.values.shape, dtype=bool)
     features = len(panel.columns)
@@ -25,7 +25,7 @@ def draw_on_grids(panel: Panel, prepare: Callable[[Floats, Rows], Draw]) -> Bool
     return chosen
 
 
-def grids(panel: Panel) -> Iterator[tuple[Floats, Rows]]:
+def grids(panel: Panel) -> Iterator[tuple[Floats, RowIndex]]:
     """The times (time,) of each grid, in median steps since the start, and the rows of its series."""
     step = float(np.median(panel.time_steps)) if len(panel.time_steps) else 1.0
     for length in np.unique(panel.lengths[panel.lengths > 0]):
@@ -38,8 +38,8 @@ def grids(panel: Panel) -> Iterator[tuple[Floats, Rows]]:
         yield from zip(different, np.split(rows[order], np.cumsum(counts)[:-1]), strict=True)
 
 
-def parts(rows: Rows, features: int) -> Iterator[Rows]:
-    """Some series at a time, at least one, of about CELLS cells."""
+def parts(rows: RowIndex, features: int) -> Iterator[RowIndex]:
+    """Parts of about CELLS cells, or of one series."""
     size = max(1, CELLS // (rows.shape[1] * features))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

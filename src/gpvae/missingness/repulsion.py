@@ -1,9 +1,9 @@
-"""Steps that repel each other in time: a determinantal point process for each column of each series.
+"""A mechanism whose steps repel each other: a determinantal point process for each column of each series.
 
 P(Y) = det(L_Y) / det(L + I), with L_ij = q_i R_ij q_j and R an RBF kernel over time. It has the marginal kernel
-K = L (L + I)⁻¹: P(A ⊆ Y) = det(K_A), and P(i, j ∈ Y) = K_ii K_jj - K_ij² is at most the product. The weights q are
-those that take every step equally often, K_ii = rate: with one and the same weight, the ends, which have neighbours
-on one side only, would be taken far more often than the rest.
+K = L (L + I)⁻¹: P(A ⊆ Y) = det(K_A), and P(i, j ∈ Y) = K_ii K_jj - K_ij² is at most the product. The weights q make all
+marginals equal, K_ii = rate: with equal weights, the two ends, which have neighbours on one side only, would be chosen
+far more often than the rest.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,15 @@ import numpy as np
 
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.missingness.checks import require_process
-from gpvae.missingness.grids import Draw, Rows, draw_on_grids, rbf
+from gpvae.missingness.grids import Draw, RowIndex, draw_on_grids, rbf
 
-ENUMERATED = 10  # steps up to which all subsets are listed
-CORE, CONTEXT = 128, 96  # steps of a long series whose marginals are found together, and those seen on either side
-NEGLIGIBLE = 1e-6  # entries of K that are taken as zero
-CACHED = 2**18  # numbers of the chain's state, about 2 MB
+ENUMERATED = 10  # longest series whose subsets are enumerated
+CORE, CONTEXT = (
+    128,
+    96,
+)  # steps of a long series whose marginals are computed together, and steps of context on either side
+NEGLIGIBLE = 1e-6  # entries of K up to this are taken as zero
+CACHED = 2**18  # numbers in the sampler's state, about 2 MB
 
 
 def temporal_negative(
@@ -25,19 +28,18 @@ def temporal_negative(
 ) -> Bools:
     """Neighbouring steps of a column rarely go missing together. (row, feature)
 
-    `length_scale` in steps: the median of all differences of neighbouring times. The paper does not say which it took;
-    2 gives the error of its forward imputation on Healing MNIST. Any rate can be reached: where the kernel has no room
-    for so many steps, at length scales beyond about 2 / rate, the jitter lets them be taken as by chance, and repulsion
-    fades.
+    `length_scale` is in median time steps. The paper does not give it; 2 reproduces the error of its forward imputation
+    on Healing MNIST. Any rate can be reached: at length scales beyond about 2 / rate, where the kernel cannot hold so
+    many steps, the jitter adds independent ones, and repulsion fades.
 
-    Series that share their times share K. In short ones a subset is looked up in a list of all, in longer ones drawn
-    step by step, at a cost that grows linearly with time. In series of more than CORE + 2 CONTEXT steps, K is cut off
-    CONTEXT steps away from the diagonal.
+    Series that share their times share K. Subsets of short series are looked up in a list of all subsets, those of
+    longer ones drawn step by step in linear time. In series of more than CORE + 2 CONTEXT steps, K is truncated CONTEXT
+    steps from the diagonal.
     """
     require_process(panel, rate, length_scale, jitter)
     rng = np.random.default_rng(seed)
 
-    def prepare(times: Floats, _: Rows) -> Draw:
+    def prepare(times: Floats, _: RowIndex) -> Draw:
         if len(times) <= ENUMERATED:
             return _enumerated(ensemble(times, rate, length_scale, jitter)[0], rng)
         return _chained(marginal_band(times, rate, length_scale, jitter), rng)
@@ -63,8 +65,8 @@ def ensemble(times: Floats, rate: float, length_scale: float, jitter: float) -> 
         step = np.linalg.solve(one * np.diag(marginal) - marginal**2, excess)
         theta -= step * min(1, 2 / np.abs(step).max())
     raise DataError(
-        f"no process on {len(times)} steps with length_scale {length_scale} takes each with probability {rate}: "
-        "ask for a shorter length scale or more jitter"
+        f"no process on {len(times)} steps with length_scale {length_scale} has the rate {rate}: "
+        "choose a shorter length scale or more jitter"
     )
 
 
@@ -77,34 +79,34 @@ def subset_probabilities(weighted: Floats) -> tuple[Bools, Floats]:
 
 
 def _enumerated(weighted: Floats, rng: np.random.Generator) -> Draw:
-    """Exact: a uniform number looked up among the sums of the probabilities."""
+    """Exact sampling by inversion of the cumulative probabilities."""
     subsets, probabilities = subset_probabilities(weighted)
     sums = np.cumsum(probabilities)[:-1]
 
     def draw(series: int, features: int) -> Bools:
-        places = np.searchsorted(sums, rng.random((series, features)), side="right")
-        return np.stack([step[places] for step in subsets.T], axis=1)
+        chosen = np.searchsorted(sums, rng.random((series, features)), side="right")
+        return np.stack([step[chosen] for step in subsets.T], axis=1)
 
     return draw
 
 
 def marginal_band(times: Floats, rate: float, length_scale: float, jitter: float) -> Floats:
-    """K_{i-k, i} for k = 0, 1, … as long as any is not negligible, zero before the start. (time, lag)
+    """K_{i-k, i} for the lags k = 0, 1, … that are not negligible, zero before the start. (time, lag)
 
-    K falls off quickly in time: what a long series has elsewhere does not matter to a core of some of its steps.
+    K decays quickly in time, so that of a long series it can be computed in windows.
     """
     if len(times) <= CORE + 2 * CONTEXT:
         return _trimmed(_lags(ensemble(times, rate, length_scale, jitter)[1], 0, len(times)))
     known: dict[bytes, Floats] = {}  # even grids have few different windows
-    pieces: list[Floats] = []
+    bands: list[Floats] = []
     for first in range(0, len(times), CORE):
         start = max(0, first - CONTEXT)
         window = times[start : first + CORE + CONTEXT]
         key = np.round(np.diff(window), 5).tobytes()
         if key not in known:
             known[key] = ensemble(window, rate, length_scale, jitter)[1]
-        pieces.append(_lags(known[key][first - start :][:CORE], first - start, CONTEXT + 1))
-    return _trimmed(np.concatenate(pieces))
+        bands.append(_lags(known[key][first - start :][:CORE], first - start, CONTEXT + 1))
+    return _trimmed(np.concatenate(bands))
 
 
 def _trimmed(band: Floats) -> Floats:
@@ -112,28 +114,28 @@ def _trimmed(band: Floats) -> Floats:
 
 
 def _lags(marginals: Floats, first: int, reach: int) -> Floats:
-    """Row i of (core, step), step first + i, as its entries 0, 1, …, reach - 1 steps back; zero before the start."""
+    """Entries of row i, step first + i, at the lags 0, 1, …, reach - 1; zero before the start. (core, lag)"""
     steps = first + np.arange(len(marginals))[:, None] - np.arange(reach)
     return np.where(steps >= 0, np.take_along_axis(marginals, np.maximum(steps, 0), axis=1), 0)
 
 
 def _chained(band: Floats, rng: np.random.Generator) -> Draw:
-    """In parts that stay in the cache: cost and state grow with the square of the band's width, linearly with time."""
+    """In parts that fit into the CPU cache; time and memory grow with the square of the band's width."""
     size = max(1, CACHED // band.shape[1] ** 2)
 
     def draw(series: int, features: int) -> Bools:
         count = series * features
-        pieces = [sample_chain(band, min(size, count - start), rng) for start in range(0, count, size)]
-        return np.concatenate(pieces, axis=1).reshape(len(band), series, features).swapaxes(0, 1)
+        parts = [sample_chain(band, min(size, count - start), rng) for start in range(0, count, size)]
+        return np.concatenate(parts, axis=1).reshape(len(band), series, features).swapaxes(0, 1)
 
     return draw
 
 
 def sample_chain(band: Floats, count: int, rng: np.random.Generator) -> Bools:
-    """Subsets by the chain rule: step after step, each with its probability given all decisions before. (time, draw)
+    """Sample subsets by the chain rule, step by step given all earlier decisions. (time, draw)
 
-    With M = K at the start, step i is taken with probability p = M_ii. Given the decision, the steps behind have
-    M ← M - M_:i M_i: / (p - [not taken]). M stays as narrow as K, so a square of its width is all that is kept.
+    Starting with M = K, step i is taken with probability p = M_ii. Given this decision, the later steps have
+    M ← M - M_:i M_i: / (p - [not taken]). M keeps the bandwidth of K, so a square of that width is all that is stored.
     """
     steps, width = band.shape
     state, other = (np.zeros((width, width, count)) for _ in range(2))
