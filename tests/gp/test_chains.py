@@ -166,7 +166,7 @@ def test_prior_conditionals_with_few_neighbours(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 @pytest.mark.parametrize("neighbours", [0, 2, 30])
-def test_even_grid_equals_the_same_times_given_one_by_one(kernel: Kernel, neighbours: int) -> None:
+def test_an_even_grid_equals_the_same_times_given_explicitly(kernel: Kernel, neighbours: int) -> None:
     times = (torch.arange(10, dtype=torch.float64) * 1.5).expand(2, 10)
     prior = prior_of(kernel, neighbours)
     shared, separate = prior.factor(1.5, torch.float64), prior.factor(times, torch.float64)
@@ -184,7 +184,7 @@ def test_factor_of_a_short_grid_is_the_beginning_of_a_long_one() -> None:
         torch.testing.assert_close(short.corr, prior.marginals(1.0, torch.float64)[1])
 
 
-def test_covariance_that_is_not_positive_definite_gives_nan_and_no_numbers() -> None:
+def test_a_covariance_that_is_not_positive_definite_gives_nan() -> None:
     assert grid_factor(-torch.ones(1, 4)).weights.isnan().all()
 
 
@@ -196,7 +196,7 @@ def test_long_irregular_factor_does_not_depend_on_the_chunk() -> None:
 
 
 @pytest.mark.parametrize("length_scale", [2.0, 7.0, 14.0, 45.0])
-def test_default_neighbours_are_as_good_as_said(length_scale: float) -> None:
+def test_default_neighbours_approximate_the_full_process(length_scale: float) -> None:
     """KL from the full GP to its neighbour conditionals: at most 1e-4 nats a step."""
     times = torch.arange(300, dtype=torch.float64)
     prior = prior_of(Cauchy(length_scale), neighbours_for(length_scale))
@@ -205,7 +205,7 @@ def test_default_neighbours_are_as_good_as_said(length_scale: float) -> None:
     assert 0 < kl / 300 < 1e-4
 
 
-def test_preset_for_physionet_is_as_near_the_exact_prior_as_said() -> None:
+def test_the_physionet_preset_approximates_the_full_process() -> None:
     """KL from the full GP (T 48, l 7) to its 16 neighbour conditionals: less than 2e-5 nats a step."""
     prior = prior_of(Cauchy(7.0), neighbours_for(7.0))
     u, k = prior.factor(1.0, torch.float64).to_dense(48)[0], dense_prior(prior, torch.arange(48.0).double())[0]
@@ -271,7 +271,7 @@ def test_kl_gradients() -> None:
 def test_fast_kl_equals_the_readable_one(
     time: int, order: int, part: int, grid: bool, latents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values and all gradients, for series of different length; `latents` have weights of their own or share them."""
+    """Values and all gradients, for series of different length; `latents` have separate weights or share them."""
     monkeypatch.setattr(fast, "PART", part)
     case = kl_case(3, time, 3, order, grid=grid, weight_latents=latents)
     lengths = torch.tensor([time, 1, (time + 1) // 2])
@@ -281,7 +281,7 @@ def test_fast_kl_equals_the_readable_one(
 def kl_case(
     series: int, time: int, latents: int, order: int, *, grid: bool, weight_latents: int
 ) -> tuple[torch.Tensor, ...]:
-    """Mean, deviation, correlation and weights that need gradients; weights are zero where t < l."""
+    """Mean, standard deviation, correlation and weights with gradients; weights are zero where t < l."""
     chain = random_chain(series, time, latents, seed=time)
     rows = min(order + 1, time) if grid else time
     shape = (rows, order + 1, weight_latents) if grid else (series, rows, order + 1, weight_latents)
@@ -299,7 +299,7 @@ def assert_same_kl(
     rtol: float,
     atol: float,
 ) -> None:
-    """`chain_kl` of `tested` against `kl_steps` of `exact`, which may have another precision and device."""
+    """Compare `chain_kl` of `tested` with `kl_steps` of `exact`, which may have another precision and device."""
     scale = torch.linspace(0.5, 2, len(lengths), dtype=torch.float64)
     time = exact[0].shape[-2]
     valid = (torch.arange(time) < lengths.unsqueeze(-1)).unsqueeze(-1)
@@ -351,7 +351,7 @@ class _FactorOf(torch.nn.Module):
         return self.prior.factor(self.times, torch.float64).weights
 
 
-def test_free_sign_reaches_what_the_design_measured() -> None:
+def test_signed_chains_reach_a_smaller_kl_than_diagonal_posteriors() -> None:
     """Smallest KL to PhysioNet's prior (T 48, l 7), in nats: 42.9 for diagonal posteriors, 17.1 for signed chains."""
     prior = GPPrior(LatentKernel(Cauchy(7.0), 1), neighbours=47, jitter=JITTER)
     factor = prior.factor(1.0, torch.float64)

@@ -1,4 +1,4 @@
-"""The Triton kernels against the readable formulas in float64: on a GPU, or elsewhere in Triton's interpreter."""
+"""The Triton kernels against the readable formulas in float64: on a GPU, or else in Triton's interpreter."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture(autouse=True)
 def by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Off the GPU `conftest.py` has asked for the interpreter; send it what would otherwise be done without Triton."""
+    """Without a GPU, `conftest.py` selects the interpreter; route the calls to it."""
     monkeypatch.setattr(fast, "_on_triton", lambda x: x.dtype == torch.float32)
 
 
@@ -24,7 +24,7 @@ def by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("time", "order"), [(2, 1), (5, 4), (30, 3)])
 @pytest.mark.parametrize("steps", [8, 12])
 def test_kl(time: int, order: int, grid: bool, latents: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one segment or several; on a grid those behind the first share the factor's last row."""
+    """In one segment or several; on a grid, all but the first share the factor's last row."""
     monkeypatch.setattr(gpu, "_segments", lambda lanes, time, shortest, longest: (-(-time // steps), steps))
     monkeypatch.setattr(gpu, "UNIFORM_FROM", 10)
     single = tuple(x.detach().float() for x in kl_case(3, time, 3, order, grid=grid, weight_latents=latents))
@@ -37,7 +37,7 @@ def test_kl(time: int, order: int, grid: bool, latents: int, steps: int, monkeyp
 @pytest.mark.parametrize("steps", [4, 7, 40])
 @pytest.mark.parametrize("time", [1, 2, 23])
 def test_recurrence(time: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one go, in segments, and in segments of segments."""
+    """In one segment, in several, and in segments of segments."""
     monkeypatch.setattr(gpu, "_segments", lambda lanes, time, shortest, longest: (-(-time // steps), steps))
     generator = torch.Generator().manual_seed(time)
     a = (1.9 * torch.rand(2, time, 3, generator=generator) - 0.95).to(DEVICE).requires_grad_()
@@ -65,7 +65,7 @@ def test_segments_fill_the_gpu_and_cover_the_series() -> None:
 def test_two_convolutions(
     frames: int, shape: tuple[int, int, int], hidden: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tiles that are full and not, more tiles than programs.
+    """Full and partial tiles, more tiles than programs.
 
     Of small whole numbers, and halves where a ReLU would else meet 0, all that is computed is exact even in the ten
     bits that tensor cores keep.
@@ -90,7 +90,7 @@ def test_two_convolutions(
 
 
 def test_image_preprocessor_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same as its layers, as they stand there."""
+    """It equals the layers applied one by one."""
     torch.manual_seed(0)
     network = networks.ImagePreprocessor((2, 5, 4), filters=20).to(DEVICE)
     for weight in network.parameters():

@@ -1,4 +1,4 @@
-"""Simple imputation and scores, each against a slow loop or its definition."""
+"""Simple imputers and metrics, each against a slow loop or its definition."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +22,8 @@ def slow_forward(times: Floats, values: Floats, seen: Any) -> Floats:
     return np.array([values[max((k for k in places if k <= i), default=places[0])] for i in range(len(times))])
 
 
-def carried_back(panel: Panel, usual: Floats) -> Floats:
-    return simple.forward(panel, usual, back=True)
+def carried_back(panel: Panel, fallback: Floats) -> Floats:
+    return simple.forward(panel, fallback, backfill=True)
 
 
 def slow_linear(times: Floats, values: Floats, seen: Any) -> Floats:
@@ -46,13 +46,13 @@ def slowly(panel: Panel, method: Callable[..., Floats]) -> Floats:
     return filled
 
 
-def usual(panel: Panel) -> Floats:
+def fallback(panel: Panel) -> Floats:
     with np.errstate(invalid="ignore"):
         return np.nansum(panel.values, axis=0) / panel.observed.sum(axis=0)
 
 
 def ragged(seed: int) -> Panel:
-    """Irregular times, lengths from 1 to 12; a series without any value, a column without any, a full one."""
+    """Irregular times, lengths from 1 to 12; one empty series, one empty column, one complete column."""
     rng = np.random.default_rng(seed)
     lengths = [1, 1, *rng.integers(1, 13, size=8)]
     series = [np.where(rng.random((n, 5)) < 0.6, np.nan, 10 + rng.normal(size=(n, 5))) for n in lengths]
@@ -65,11 +65,11 @@ def ragged(seed: int) -> Panel:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("fast", "slow"), METHODS)
-def test_baselines_against_a_loop(
+def test_baselines_equal_a_loop(
     fast: Callable[[Panel, Floats], Floats], slow: Callable[..., Floats], seed: int
 ) -> None:
     panel = ragged(seed)
-    filled = fast(panel, usual(panel))
+    filled = fast(panel, fallback(panel))
     np.testing.assert_allclose(filled, slowly(panel, slow), rtol=1e-12)
     np.testing.assert_array_equal(filled[panel.observed], panel.values[panel.observed])
     assert np.isnan(filled[:, 3]).all()
@@ -77,16 +77,16 @@ def test_baselines_against_a_loop(
 
 
 @pytest.mark.parametrize("fast", [method for method, _ in METHODS])
-def test_baselines_at_the_limits(fast: Callable[[Panel, Floats], Floats]) -> None:
+def test_baselines_of_complete_and_of_single_values(fast: Callable[[Panel, Floats], Floats]) -> None:
     full = Panel.of(np.random.default_rng(0).normal(size=(3, 4, 2)))
-    np.testing.assert_array_equal(fast(full, usual(full)), full.values)
+    np.testing.assert_array_equal(fast(full, fallback(full)), full.values)
     empty = full.with_values(np.full_like(full.values, np.nan))
     np.testing.assert_array_equal(fast(empty, np.array([4.0, np.nan]))[:, 0], 4.0)
     single = Panel.of(np.array([[1.5], [np.nan], [np.nan]]))
-    np.testing.assert_array_equal(fast(single, usual(single)), np.full((3, 1), 1.5))
+    np.testing.assert_array_equal(fast(single, fallback(single)), np.full((3, 1), 1.5))
 
 
-def test_forward_says_what_stands_before_the_first_observation() -> None:
+def test_forward_has_a_choice_before_the_first_observation() -> None:
     data = np.array([[[np.nan], [2.0], [np.nan]], [[6.0], [np.nan], [7.0]], [[np.nan], [np.nan], [np.nan]]])
     for before, (start, empty) in {"mean": (5.0, 5.0), "first": (2.0, 5.0), 0.0: (0.0, 0.0)}.items():
         filled = Forward(before).fit(data).impute(data).mean[..., 0]
@@ -104,8 +104,9 @@ SIMPLE: list[Imputer] = [Mean(), Forward(), Forward(before=5.0), Linear()]
 
 
 def weather() -> pd.DataFrame:
-    """Series c has no sky, b none before its first; in a one gap is half way, one closer to the next. The most common
-    is wet, neither the first label nor the mean of their numbers, and so it is in a.
+    """Series c has no sky at all and b none at its start; in a, one gap is halfway and one closer to the next value.
+
+    The most common label, overall and in a, is wet: neither the first label nor the mean of their codes.
     """
     return pd.DataFrame(
         {
@@ -123,7 +124,7 @@ def panel_of(frame: pd.DataFrame) -> Panel:
 
 
 @pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
-def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_path: Path) -> None:
+def test_text_gets_the_most_common_the_last_or_the_nearest_label(imputer: Imputer, tmp_path: Path) -> None:
     frame = weather()
     panel = panel_of(frame)
     imputer.fit(panel).save(tmp_path / "model")
@@ -136,8 +137,8 @@ def test_text_gets_the_commonest_the_last_or_the_nearest(imputer: Imputer, tmp_p
 
 @pytest.mark.filterwarnings("ignore:column")
 @pytest.mark.parametrize("imputer", SIMPLE, ids=repr)
-def test_text_that_does_not_vary_is_text_all_the_same(imputer: Imputer) -> None:
-    """Here, or where it was fitted: labels that are hidden are still known."""
+def test_constant_text_is_still_text(imputer: Imputer) -> None:
+    """Constant in the data to fill, or in the training data, which still knows all labels."""
     frame = weather().assign(constant=["dry", None] * 6, none=[None] * 12)
     panel = panel_of(frame.astype({"none": object}))
     filled = imputer.fit(panel).impute(panel).to_frame()
@@ -162,6 +163,6 @@ def test_numbers_can_be_categories(imputer: Imputer, tmp_path: Path) -> None:
     assert again.impute(panel).to_frame()["x"].tolist() == [codes[label] for label in SKY[imputer.name]]
 
 
-def test_linear_knows_the_time() -> None:
+def test_linear_interpolates_in_time() -> None:
     panel = Panel.from_array(np.array([[0.0], [np.nan], [10.0], [np.nan]]), times=[0, 1, 10, 20])
     np.testing.assert_array_equal(simple.linear(panel, np.zeros(1))[:, 0], [0, 1, 10, 10])

@@ -1,4 +1,4 @@
-"""Conformal intervals hold what they promise, whatever the method and the data."""
+"""Conformal intervals have their nominal coverage, for any imputer and any data."""
 
 from dataclasses import replace
 from typing import cast
@@ -15,7 +15,7 @@ SERIES, STEPS = 40, 60
 
 
 def skewed(seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A column with heavy tails, a skewed one and a smooth one, in different units; a fifth missing at random."""
+    """A heavy-tailed, a skewed and a smooth column, in different units; a fifth is missing at random."""
     rng = np.random.default_rng(seed)
     heavy = rng.standard_t(2, (SERIES, STEPS)) * 100
     smooth = np.sin(np.arange(STEPS) / 5 + rng.uniform(0, 6, (SERIES, 1))) / 1000
@@ -24,7 +24,7 @@ def skewed(seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
 
 def coverage(imputer: Conformal, level: float, seeds: range, *, hide_again: bool) -> NDArray[np.float64]:
-    """Of each column, over several data sets; with the cells to calibrate by hidden when gaps are filled, or there."""
+    """Of each column over several data sets; `hide_again` hides the calibration cells when gaps are filled."""
     inside = []
     for seed in seeds:
         truth, gaps = skewed(seed)
@@ -32,18 +32,18 @@ def coverage(imputer: Conformal, level: float, seeds: range, *, hide_again: bool
         fitted = cast(Conformal, imputer.set_params(seed=seed)).fit(panel)
         given = missingness.hide(panel, missingness.random(panel, 0.1, [seed, 2])) if hide_again else panel
         lower, upper = fitted.impute(given).interval(level)
-        held = (lower <= truth) & (truth <= upper)
-        inside.append([held[..., j][gaps[..., j]].mean() for j in range(3)])
+        covered = (lower <= truth) & (truth <= upper)
+        inside.append([covered[..., j][gaps[..., j]].mean() for j in range(3)])
     return np.mean(inside, axis=0)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
 @pytest.mark.parametrize("method", [Mean(), Forward(), Linear()], ids=lambda method: method.name)
-def test_coverage_is_what_it_says_in_every_column(method: Imputer, level: float) -> None:
-    """Twenty data sets, each with about 190 cells of a column to calibrate by: the mean within three of its errors.
+def test_every_column_has_the_nominal_coverage(method: Imputer, level: float) -> None:
+    """The mean over twenty data sets, each with about 190 calibration cells per column, within three standard errors.
 
-    That is so where gaps are filled from as much as there was to calibrate with: a set's coverage then has about the
-    deviation √(level (1 - level) (1/190 + 1/480)). With those cells seen, values are closer, and more is covered.
+    It is exact if gaps are filled with the calibration cells hidden: the coverage of a data set then has about the
+    standard deviation √(level (1 - level) (1/190 + 1/480)). With those cells visible, coverage is higher.
     """
     deviation = np.sqrt(level * (1 - level) * (1 / 190 + 1 / 480) / 20)
     alike = coverage(Conformal(method), level, range(20), hide_again=True)
@@ -53,28 +53,33 @@ def test_coverage_is_what_it_says_in_every_column(method: Imputer, level: float)
     assert (used < level + 0.1).all()
 
 
-def test_coverage_of_a_method_with_deviations_of_its_own() -> None:
-    """A model that was hardly trained, whose own intervals mean little."""
+def test_coverage_of_an_imputer_with_standard_deviations() -> None:
+    """A hardly trained model, whose own intervals mean little."""
     sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
     model = replace(PLAIN, **sizes, noise=0.05)
     found = coverage(Conformal(GPVAE(model, epochs=3, device="cpu")), 0.9, range(6), hide_again=True)
     assert (np.abs(found - 0.9) < 3 * np.sqrt(0.09 * (1 / 190 + 1 / 480) / 6) + 0.02).all()
 
 
-def test_an_interval_reaches_to_the_kth_smallest_error() -> None:
-    centre, unit, floor = np.array([10.0, 0.0, 3.0]), np.array([2.0, 1.0, 5.0]), np.array([-np.inf, -np.inf, 0.0])
-    own = np.arange(1.0, 10), np.ones(9), np.ones(3)
-    margins = ConformalIntervals(centre, unit, floor, np.array([0, 1, 2]), own, together=np.arange(1.0, 16))
-    lower, middle, upper = margins.quantiles([0.05, 0.5, 0.95])
-    assert lower.tolist() == [-8, -1, 0]  # the third has too few errors of its own for 90 %, and ends at its floor
+def test_the_half_width_is_the_kth_smallest_error() -> None:
+    centre, scale, lower_bound = (
+        np.array([10.0, 0.0, 3.0]),
+        np.array([2.0, 1.0, 5.0]),
+        np.array([-np.inf, -np.inf, 0.0]),
+    )
+    errors = np.arange(1.0, 10), np.ones(9), np.ones(3)
+    columns, pooled = np.array([0, 1, 2]), np.arange(1.0, 16)
+    intervals = ConformalIntervals(centre, scale, lower_bound, columns, errors, pooled)
+    lower, middle, upper = intervals.quantiles([0.05, 0.5, 0.95])
+    assert lower.tolist() == [-8, -1, 0]  # the third uses the pooled errors, and ends at its lower bound
     assert middle.tolist() == [10, 0, 3]
     assert upper.tolist() == [28, 1, 3 + 5 * 15]
-    assert margins.quantiles([0.75])[0].tolist() == [20, 1, 8]
+    assert intervals.quantiles([0.75])[0].tolist() == [20, 1, 8]
     with pytest.raises(DataError, match="a 95 % interval needs at least 19 held-out cells, got 15"):
-        margins.quantiles([0.025])
+        intervals.quantiles([0.025])
 
 
-def test_a_column_with_few_known_cells_shares_the_errors_of_all() -> None:
+def test_a_column_with_few_held_out_cells_uses_the_errors_of_all() -> None:
     rng = np.random.default_rng(0)
     data = rng.normal(size=(20, 50, 2)) * [1, 1000]
     data[..., 1][rng.random((20, 50)) < 0.9] = np.nan
@@ -84,7 +89,7 @@ def test_a_column_with_few_known_cells_shares_the_errors_of_all() -> None:
     assert 1000 < np.median((upper - lower)[np.isnan(data)]) < 8000
 
 
-def test_the_last_values_of_a_column_are_not_hidden() -> None:
+def test_the_last_values_of_a_column_are_not_held_out() -> None:
     data = np.random.default_rng(0).normal(size=(60, 2))
     data[2:, 1] = np.nan
     for seed in range(20):
@@ -114,7 +119,7 @@ def test_counts_are_refused_before_anything_is_trained(monkeypatch: pytest.Monke
         Conformal(GPVAE(kinds={"x0": "count"}, device="cpu")).fit(data)
 
 
-def test_series_without_a_value_of_a_column_are_pointed_out() -> None:
+def test_empty_series_of_a_column_give_a_warning() -> None:
     data = np.random.default_rng(0).normal(size=(20, 30, 2))
     data[3, :, 1] = np.nan
     fitted = Conformal(Linear()).fit(data)
@@ -124,7 +129,7 @@ def test_series_without_a_value_of_a_column_are_pointed_out() -> None:
         fitted.impute(data)
 
 
-def test_too_little_to_calibrate_by() -> None:
+def test_too_few_held_out_cells_are_an_error() -> None:
     data = np.random.default_rng(0).normal(size=(20, 1))
     data[3] = np.nan
     with pytest.raises(DataError, match="needs at least 9 held-out cells, got 2"):

@@ -1,4 +1,4 @@
-"""Structured Gaussian algebra on tensors: what it is in `chains`, how it is done fast in `fast` and `gpu`."""
+"""Structured Gaussian algebra on tensors: definitions in `chains`, fast implementations in `fast` and `gpu`."""
 
 from gpvae.gp.chains import LOG_2PI, Chain, NeighbourFactor, chain_kl, grid_factor, kl_steps, neighbour_factor
 from gpvae.gp.fast import linear_recurrence

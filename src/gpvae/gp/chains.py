@@ -1,7 +1,7 @@
-"""Structured Gaussian algebra on tensors: Markov chains and neighbour factors. Every cost is linear in time.
+"""Structured Gaussian algebra on tensors: Markov chains and neighbour factors, all linear in time.
 
-Tensors are laid out (..., time, latent): time is dimension -2 and the latent dimensions, which are independent, are
-the last. Anything in front (batch, Monte-Carlo samples) broadcasts.
+Tensors are (..., time, latent). The latent dimensions are independent; leading dimensions (batch, Monte-Carlo samples)
+broadcast.
 """
 
 import math
@@ -22,7 +22,7 @@ LOG_2PI = math.log(2 * math.pi)
 class Chain:
     """A Gaussian Markov chain: the N(m, (BᵀB)⁻¹) of the paper with B upper bidiagonal, its entries of either sign.
 
-    Written by its marginals and neighbour correlations, it cannot overflow and any prefix of it is its own truncation:
+    Parametrised by marginals and neighbour correlations, it cannot overflow, and a prefix is its truncation:
 
         Var z_t = σ_t²,   Cov(z_a, z_b) = σ_a σ_b c_a c_{a+1} … c_{b-1}.
     """
@@ -33,7 +33,7 @@ class Chain:
 
     @property
     def corr_before(self) -> Tensor:
-        """c_{t-1} at place t; the first step has no past, so its entry is 0. (..., time, latent)"""
+        """c_{t-1} at step t; 0 at the first step, which has no past. (..., time, latent)"""
         return pad(self.corr, (0, 0, 1, 0))
 
     def sample(self, noise: Tensor) -> Tensor:
@@ -42,11 +42,11 @@ class Chain:
         return self.mean + self.std * linear_recurrence(c, (1 - c**2).sqrt() * noise)
 
     def sample_marginals(self, noise: Tensor) -> Tensor:
-        """Each step from its own marginal, z_t = m_t + σ_t ε_t: all that a step-wise decoder needs in training."""
+        """Each step from its marginal, z_t = m_t + σ_t ε_t: sufficient for training a step-wise decoder."""
         return self.mean + self.std * noise
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log q(z_t | z_{t-1}), step by step; the sum over a prefix is the density of the prefix."""
+        """Log q(z_t | z_{t-1}) of each step; its sum over a prefix is the log density of the prefix."""
         c, zeta = self.corr_before, (z - self.mean) / self.std
         innovation = (zeta - c * lag(zeta, 1)) * (1 - c**2).rsqrt()
         return -0.5 * (innovation**2 + LOG_2PI + torch.log1p(-(c**2))) - self.std.log()
@@ -81,7 +81,7 @@ class NeighbourFactor:
     """
 
     weights: Tensor  # u_{t,l}, zero where t < l. (batch, time, 1 + p, latent or 1);
-    # or, on an even grid, (row, 1 + p, latent or 1): its last row serves all steps from there on
+    # or, on an even grid, (row, 1 + p, latent or 1), where the last row holds for all later steps
 
     def by_step(self, time: int) -> Tensor:
         """A row for each of the first `time` steps. (..., time, 1 + p, latent or 1)"""
@@ -91,7 +91,7 @@ class NeighbourFactor:
         return torch.cat([rows, rows[-1:].expand(time - rows.shape[0], -1, -1)])
 
     def trimmed(self, time: int) -> "NeighbourFactor":
-        """Without rows and lags that a series of `time` steps has no use for."""
+        """Without the rows and lags beyond a series of `time` steps."""
         return NeighbourFactor(self.weights[..., :time, :time, :])
 
     def whiten(self, z: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class NeighbourFactor:
         return sum((u[..., steps, :] * lag(z, steps) for steps in range(u.shape[-2])), z.new_zeros(()))
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log p(z_t | z_{t-1..t-p}), step by step."""
+        """Log p(z_t | z_{t-1..t-p}) of each step."""
         return self.by_step(z.shape[-2])[..., 0, :].log() - 0.5 * (self.whiten(z) ** 2 + LOG_2PI)
 
     def to_dense(self, time: int) -> Tensor:
@@ -112,19 +112,19 @@ class NeighbourFactor:
 def grid_factor(covariances: Tensor) -> NeighbourFactor:
     """Condition each step of a stationary process on an even grid on its p predecessors.
 
-    `covariances` (latent, 1 + p) are those at lags 0 … p. All rows beyond the first p are one row.
+    `covariances` (latent, 1 + p) are at the lags 0 … p. All rows after the first p are equal.
 
     With K = L Lᵀ over neighbouring times, ε = L⁻¹ z: the last row of L⁻¹ holds the weights of the last step.
     """
-    place = torch.arange(covariances.shape[-1], device=covariances.device)
-    toeplitz = covariances[..., (place.unsqueeze(-1) - place).abs()]
+    step = torch.arange(covariances.shape[-1], device=covariances.device)
+    toeplitz = covariances[..., (step.unsqueeze(-1) - step).abs()]
     return NeighbourFactor(_to_lags(_inverse(_cholesky(toeplitz))).movedim(0, -1))
 
 
 def neighbour_factor(
     covariance: Callable[[Tensor], Tensor], times: Tensor, neighbours: int, *, chunk: int = 4096
 ) -> NeighbourFactor:
-    """The same at any times (batch, time), with `neighbours` predecessors each.
+    """Condition each step at arbitrary times (batch, time) on its `neighbours` predecessors.
 
     `covariance` maps time lags (...) to covariances (latent, ...), jitter included at lag 0.
     """
@@ -140,7 +140,7 @@ def _between(covariance: Callable[[Tensor], Tensor], times: Tensor) -> Tensor:
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """L, or NaN where the matrix is not positive definite: a check would make a GPU wait."""
+    """L, or NaN where the matrix is not positive definite; an exception would synchronise a GPU."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     return factor.masked_fill((failed > 0)[..., None, None], math.nan)
 
@@ -160,8 +160,8 @@ def _last_row(covariance: Callable[[Tensor], Tensor], windows: Tensor) -> Tensor
 
 def _to_lags(lower: Tensor) -> Tensor:
     """Row t of a lower triangle by lag: out[t, l] = lower[t, t - l], zero where t < l."""
-    place = torch.arange(lower.shape[-1], device=lower.device)
-    column = place.unsqueeze(-1) - place
+    step = torch.arange(lower.shape[-1], device=lower.device)
+    column = step.unsqueeze(-1) - step
     return lower.gather(-1, column.clamp(min=0).expand(lower.shape)) * (column >= 0)
 
 
@@ -179,7 +179,7 @@ def kl_steps(q: Chain, p: NeighbourFactor) -> Tensor:
 
     (a sum of squares), and KL_t = ½ E(…)² - log u_{t,0} - log σ_t - ½ log(1 - c_{t-1}²) - ½. (..., time, latent)
 
-    The readable twin of `chain_kl`, which computes the same faster.
+    The readable version of `chain_kl`, which computes the same faster.
     """
     u, c = p.by_step(q.mean.shape[-2]), q.corr_before
     g = u[..., 0, :] * q.std

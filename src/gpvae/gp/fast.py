@@ -1,7 +1,7 @@
-"""The two hot loops of training and sampling, each by the fastest way for its shape and device.
+"""The two hot loops of training and sampling, fast for each shape and device.
 
-Triton kernels on CUDA (`gpu.py`), vector operations with gradients written by hand elsewhere. What they compute is said
-plainly in `chains.py`, and tested against it.
+Triton kernels on CUDA (`gpu.py`), elsewhere vector operations with hand-written gradients. They are tested against the
+readable versions in `chains.py`.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 gpu: Any = None
-with suppress(ImportError):  # PyTorch for CPUs comes without Triton, older ones with an older one
+with suppress(ImportError):  # CPU builds of PyTorch have no Triton, and older builds too old a version
     from gpvae.gp import gpu
 
 
 def linear_recurrence(a: Tensor, b: Tensor) -> Tensor:
-    """y_t = a_t y_{t-1} + b_t with y_{-1} = 0. (..., time, latent); `a` may lack leading dimensions that `b` has."""
+    """y_t = a_t y_{t-1} + b_t with y_{-1} = 0. (..., time, latent); `a` broadcasts over leading dimensions."""
     return _Recurrence.apply(a.expand(*a.shape[:-1], b.shape[-1]), b)  # pyright: ignore[reportReturnType]
 
 
 def chain_kl(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
     """KL(chain ‖ neighbour factor) over the first `lengths` steps of each series. (series, time, latent) → (series,)
 
-    weights: (row, 1 + p, latent or 1), the last row serving all steps behind it, or (series, time, 1 + p, latent or 1).
+    weights: (row, 1 + p, latent or 1), the last row holding for all later steps, or (series, time, 1 + p, latent or 1).
     """
     order = weights.shape[-2] - 1
     if _on_triton(mean) and 1 <= order <= gpu.LARGEST_ORDER:
@@ -40,7 +40,7 @@ def _on_triton(x: Tensor) -> bool:
 
 
 class _Recurrence(Function):
-    """Its gradient is the same recurrence backwards: λ_t = ∂y_t + a_{t+1} λ_{t+1};  ∂b_t = λ_t,  ∂a_t = λ_t y_{t-1}."""
+    """The gradient is the same recurrence reversed: λ_t = ∂y_t + a_{t+1} λ_{t+1};  ∂b_t = λ_t,  ∂a_t = λ_t y_{t-1}."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -67,14 +67,14 @@ def _recur(a: Tensor, b: Tensor, *, reverse: bool) -> Tensor:
 
 
 def lag(x: Tensor, steps: int) -> Tensor:
-    """x_{t-steps} at place t, zeros before the start. (..., time, latent)"""
+    """x_{t-steps} at step t, zeros before the start. (..., time, latent)"""
     return pad(x[..., : x.shape[-2] - steps, :], (0, 0, steps, 0))
 
 
 def _scan(a: Tensor, b: Tensor) -> Tensor:
     """y_t = a_t y_{t-1} + b_t by odd-even reduction: O(T) work in O(log T) vector operations.
 
-    Two steps make one: y_{t} = a_t a_{t-1} y_{t-2} + (a_t b_{t-1} + b_t). Solve that for the odd t, then fill in the
+    Two steps combine to y_{t} = a_t a_{t-1} y_{t-2} + (a_t b_{t-1} + b_t). Solve this for the odd t, then compute the
     even ones.
     """
     time = b.shape[-2]
@@ -91,11 +91,11 @@ def _scan(a: Tensor, b: Tensor) -> Tensor:
     return y
 
 
-PART = 8192  # steps whose lags are worked on together, so that memory never holds all lags of a long series
+PART = 8192  # steps processed at a time, so that memory never holds all lags of a long series
 
 
 class _ChainKL(Function):
-    """`gpu.py` has the equations. Long series go part by part, each with the p steps before it for its past."""
+    """The equations are in `gpu.py`. Long series are processed in parts, each with the p steps before it."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
@@ -120,19 +120,19 @@ def _parts(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Te
 
 
 class _Part:
-    """The targets `first` … `last` of every series, and their past.
+    """The target steps `first` to `last` - 1 of every series, with the p steps before them.
 
-    Arrays have p more steps in front, so that the past by lag is a view; zeros where it would lie before the start.
+    Arrays are padded by p steps in front, so that a lag is a view; they are zero before the start of the series.
     """
 
     def __init__(
         self, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, first: int, last: int
     ):
-        """`corr` is the correlation with the step before."""
+        """`corr` is the correlation with the previous step."""
         self.order, self.targets = weights.shape[-2] - 1, slice(first, last)
         self.steps = torch.arange(first, last, device=mean.device)
         self.sources = slice(max(0, first - self.order), last)
-        self.lead = self.order - (first - self.sources.start)  # steps of the past that do not exist
+        self.lead = self.order - (first - self.sources.start)  # steps before the start of the series
         self.mean, self.std, self.corr = (pad(x[:, self.sources], (0, 0, self.lead, 0)) for x in (mean, std, corr))
         self.free = 1 - self.corr**2
         self.valid = (self.steps < lengths.unsqueeze(-1)).unsqueeze(-1).to(mean.dtype)
@@ -141,11 +141,11 @@ class _Part:
             u = weights[:, self.targets]
         else:
             u = weights[self.steps.clamp(max=weights.shape[0] - 1)]
-            u = u.expand(*u.shape[:-1], mean.shape[-1])  # small, and quicker than to broadcast
+            u = u.expand(*u.shape[:-1], mean.shape[-1])  # small, and faster than broadcasting
         self.u = u.movedim(-2, 0).contiguous()  # (lag, [series,] time, latent)
 
     def at(self, padded: Tensor, steps: int) -> Tensor:
-        """x_{t-steps} at place t: a view."""
+        """x_{t-steps} at step t, as a view."""
         return padded[:, self.order - steps : self.order - steps + len(self.steps)]
 
     def newer(self) -> Tensor:
@@ -201,7 +201,7 @@ class _Part:
             self._add_to_rows(torch.stack(d_u[::-1]).movedim(0, -2), d_weights)
 
     def _add_to_rows(self, d_u: Tensor, d_weights: Tensor) -> None:
-        """Gradients of the weights, added up over the steps and latent dimensions that share them."""
+        """Add the gradients of the weights, summed over the steps and latent dimensions that share them."""
         if d_weights.shape[-1] == 1:
             d_u = d_u.sum(-1, keepdim=True)
         if self.own_times:

@@ -1,7 +1,8 @@
 """The hot loops of chains and neighbour factors as Triton kernels.
 
-Every kernel runs lanes over (series, segment of time, latent dimension); a lane walks its segment step by step and
-keeps what it needs of the past in registers. Few long series are cut into many segments, many short ones into few.
+Every kernel runs lanes over (series, segment of time, latent dimension); a lane processes its segment step by step and
+keeps the steps it needs of the past in registers. Few long series are split into many segments, many short ones into
+few.
 
 KL of a chain from the prior, for a target step t and its sources t - l, l = 0 … p (see `chains.kl_steps`):
 
@@ -10,7 +11,7 @@ KL of a chain from the prior, for a target step t and its sources t - l, l = 0 �
     H_l = v_l + k_l,  k_l = c_{t-l-1} H_{l+1}            the older steps, carried up to t - l
     KL_t = ½ (y² + Σ_{l<p} (1 - c_{t-l-1}²) G_l² + G_p² - 1) - log u_0 - log σ_t - ½ log(1 - c_{t-1}²)
 
-and with g the gradient that reaches KL_t, its own gradients are
+and with g the gradient of KL_t, the gradients are
 
     ∂m_{t-l} += g u_l y      ∂σ_{t-l} += g u_l (G_l + k_l)      ∂c_{t-l} += g G_{l-1} H_l  (it joins t-l and t-l+1)
     ∂u_l = g (y m_{t-l} + σ_{t-l} (G_l + k_l))
@@ -77,7 +78,7 @@ def kl_forward(
     chains, time, latents, first_segment, segments, segment_steps, rows, w_series, w_row, w_lag, w_latent,
     ORDER: tl.constexpr, UNIFORM: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """The KL of each lane's segment, its steps added up."""
+    """The KL of each lane's segment, summed over its steps."""
     lane, series, segment, latent, exists = _lane(chains, latents, first_segment, segments, LANES)
     start = segment * segment_steps
     length = tl.load(lengths + series, mask=exists, other=0)
@@ -236,33 +237,33 @@ def recurrence(
         tl.store(product + end, through, mask=exists)
 
 
-LANES, WARPS = 128, 4  # of one program: a lane for each thread
+LANES, WARPS = 128, 4  # of one program: one lane per thread
 LANES_WANTED = 2**16  # enough to fill a large GPU
-LARGEST_ORDER = 24  # beyond, the past does not fit into registers
-LONGEST = 120  # steps of a segment: p steps are done twice for each
+LARGEST_ORDER = 24  # beyond it, the past does not fit into registers
+LONGEST = 120  # steps of a segment; each computes p steps twice
 UNROLL = 4
-UNIFORM_FROM = 64  # steps of a segment: only then is a kernel without loads of weights worth compiling
+UNIFORM_FROM = 64  # steps of a segment from which a kernel without loads of weights is worth compiling
 
 
 def _segments(lanes: int, time: int, shortest: int, longest: int) -> tuple[int, int]:
-    """How many segments to cut the time into, and their steps, for `lanes` series × latent dimensions."""
+    """The number of segments and their steps, for `lanes` series × latent dimensions."""
     steps = min(longest, max(shortest, lanes * time // LANES_WANTED))
     return triton.cdiv(time, steps), steps
 
 
 def _launches(segments: int, uniform: bool) -> list[tuple[int, int, bool]]:
-    """(first segment, segments, uniform): on an even grid all but the first rows of the factor are one row."""
+    """(first segment, segments, uniform): on an even grid all but the first rows of the factor are equal."""
     return [(0, 1, False), (1, segments - 1, True)] if uniform and segments > 1 else [(0, segments, False)]
 
 
 def _strides(weights: Tensor) -> tuple[int, int, int, int]:
-    """Over series, rows, lags and latent dimensions; 0 where all share one."""
+    """Strides over series, rows, lags and latent dimensions; 0 for shared ones."""
     of_latent = weights.stride(-1) if weights.shape[-1] > 1 else 0
     return weights.stride(0) if weights.ndim == 4 else 0, weights.stride(-3), weights.stride(-2), of_latent
 
 
 class _Launch:
-    """What the launches of a KL kernel have in common."""
+    """Arguments that the launches of a KL kernel share."""
 
     def __init__(self, mean: Tensor, weights: Tensor):
         self.chains, self.time, self.latents = mean.shape
@@ -285,7 +286,7 @@ class _Launch:
 
 @custom_op("gpvae::chain_kl", mutates_args=())
 def chain_kl(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
-    """KL of each series, its first `length` steps and all its latent dimensions added up. (series,)"""
+    """KL of each series, summed over its first `length` steps and all latent dimensions. (series,)"""
     mean, std, corr, weights, lengths = (x.contiguous() for x in (mean, std, corr, weights, lengths))
     launch = _Launch(mean, weights)
     parts = mean.new_empty(launch.segments, launch.chains, launch.latents)
@@ -303,7 +304,7 @@ def _(mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor)
 def chain_kl_gradients(
     grad: Tensor, mean: Tensor, std: Tensor, corr: Tensor, weights: Tensor, lengths: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of mean, deviation and correlation; of the weights where they are learned, else empty."""
+    """Gradients of mean, standard deviation and correlation, and of the weights if they are learned, else empty."""
     mean, std, corr, weights, lengths = (x.contiguous() for x in (mean, std, corr, weights, lengths))
     launch = _Launch(mean, weights)
     d_mean, d_std, d_corr = torch.empty_like(mean), torch.empty_like(std), torch.empty_like(corr)
@@ -322,7 +323,7 @@ def chain_kl_gradients(
 
 
 def _add_up(d_weights: Tensor, part: Tensor, uniform: bool) -> None:
-    """Add the gradients that lanes have left to those of the rows, and of the latent dimensions, that share weights."""
+    """Sum the gradients of the lanes over the rows and latent dimensions that share weights."""
     if uniform:
         part = part.sum((0, 1)).mT.unsqueeze(0)  # (1, lag, latent)
     elif d_weights.ndim == 3:
@@ -363,7 +364,7 @@ chain_kl.register_autograd(_kl_backward, setup_context=_keep)
 
 @custom_op("gpvae::linear_recurrence", mutates_args=())
 def linear_recurrence(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
-    """y_t = a_t y_{t-1} + b_t, or backwards y_t = a_{t+1} y_{t+1} + b_t. (series, time, latent)
+    """y_t = a_t y_{t-1} + b_t, or in reverse y_t = a_{t+1} y_{t+1} + b_t. (series, time, latent)
 
     `a` may have fewer series than `b`: they then go round.
     """

@@ -1,7 +1,7 @@
-"""Covariance functions of time lags: described by frozen dataclasses, computed by GPyTorch's kernels.
+"""Covariance functions of time lags: configured by frozen dataclasses, evaluated by GPyTorch's kernels.
 
     Cauchy(7.0)                          one length scale for all latent dimensions
-    Cauchy((2.0, 7.0, 24.0))             three, spread evenly over the latent dimensions
+    Cauchy((2.0, 7.0, 24.0))             three, assigned evenly to the latent dimensions
     RBF(5.0) + 0.5 * Periodic(24.0)      sums and products, with weights
 
 Length scales and periods count time steps (the median step of the training data).
@@ -36,7 +36,7 @@ class CauchyKernel(GPKernel):
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """What all descriptions share: sums, products, weights, and the number of groups they describe."""
+    """The configuration of a kernel; kernels can be added, multiplied and weighted."""
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum((self, other))
@@ -48,15 +48,15 @@ class Kernel(ABC):
 
     @abstractmethod
     def groups(self) -> int:
-        """How many groups of latent dimensions have parameters of their own."""
+        """The number of groups of latent dimensions that have separate parameters."""
 
     @abstractmethod
     def reach(self) -> float:
-        """The longest time scale, in steps."""
+        """The longest time scale, in time steps."""
 
     @abstractmethod
     def spread(self, count: int) -> "Kernel":
-        """The same in `count` groups: those there are, spread evenly."""
+        """The same kernel in `count` groups, the existing groups assigned evenly."""
 
     @abstractmethod
     def build(self) -> GPKernel:
@@ -75,7 +75,7 @@ class _Leaf(Kernel):
         for name in self._scales():
             values = _as_tuple(getattr(self, name))
             if not values or not all(0 < value < float("inf") for value in values):
-                raise ValueError(f"{type(self).__name__}: {name} must be positive, not {getattr(self, name)!r}")
+                raise ValueError(f"{type(self).__name__}: {name} must be positive, got {getattr(self, name)!r}")
         self.groups()
 
     def _scales(self) -> list[str]:
@@ -104,7 +104,7 @@ class _Leaf(Kernel):
 
     @abstractmethod
     def _shape(self, shape: torch.Size) -> GPKernel:
-        """The kernel with unit variance; its length scale is set by `build`."""
+        """The kernel with unit variance; `build` sets its length scale."""
 
     def _per_group(self, scale: Scale) -> Tensor:
         return torch.tensor(_as_tuple(scale), dtype=torch.float64).expand(self.groups())[:, None, None]
@@ -112,7 +112,7 @@ class _Leaf(Kernel):
 
 @dataclass(frozen=True)
 class Cauchy(_Leaf):
-    """σ² (1 + r²/l²)⁻¹: smooth, with many time scales at once. The paper's choice."""
+    """σ² (1 + r²/l²)⁻¹: smooth, a mixture of many time scales. The paper's choice."""
 
     def _shape(self, shape: torch.Size) -> GPKernel:
         return CauchyKernel(batch_shape=shape)
@@ -147,7 +147,7 @@ class Matern(_Leaf):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, not {self.nu!r}")
+            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
 
     def _shape(self, shape: torch.Size) -> GPKernel:
         return gpytorch.kernels.MaternKernel(nu=self.nu, batch_shape=shape)
@@ -155,7 +155,7 @@ class Matern(_Leaf):
 
 @dataclass(frozen=True)
 class Periodic(_Leaf):
-    """σ² exp(-2 sin²(πr/period) / l): repeats for ever; multiply by another kernel to let it drift."""
+    """σ² exp(-2 sin²(πr/period) / l): strictly periodic; multiply by another kernel to let it drift."""
 
     length_scale: Scale = 1.0
     period: Scale = 24.0
@@ -207,9 +207,9 @@ class Product(_Composite):
 
 
 class LatentKernel(nn.Module):
-    """One covariance function for each latent dimension: groups of dimensions share a kernel's parameters.
+    """A covariance function for each latent dimension; the dimensions of a group share the kernel's parameters.
 
-    With `own`, every dimension is a group of its own, which starts where its group would.
+    With `own`, every dimension is a separate group, initialised as the group it would belong to.
     """
 
     group: Tensor
@@ -218,23 +218,23 @@ class LatentKernel(nn.Module):
         super().__init__()
         if description.groups() > latent_dim:
             count = description.groups()
-            raise ValueError(f"{count} length scales need at least as many latent dimensions, not {latent_dim}")
+            raise ValueError(f"{count} length scales need at least as many latent dimensions, got {latent_dim}")
         description = description.spread(latent_dim) if own else description
         self.groups = description.groups()
         self.kernel = description.build().double().requires_grad_(learned)
         self.register_buffer("group", torch.arange(latent_dim) * self.groups // latent_dim, persistent=False)
 
     def forward(self, lags: Tensor) -> Tensor:
-        """Covariances at time lags (...), float64, one set for each group. (group, ...)"""
+        """Covariances at time lags (...) in float64. (group, ...)"""
         flat = lags.reshape(1, lags.numel(), 1)
-        # GPyTorch compares inputs of one shape value by value, which would make a GPU wait: give it two shapes.
+        # GPyTorch compares inputs of equal shape by value, which would synchronise a GPU: give it different shapes.
         several = flat.expand(1, 2, 1) if lags.numel() == 1 else flat
         covariance = self.kernel(several, flat.new_zeros(1, 1, 1), diag=True)
         assert isinstance(covariance, Tensor)
         return covariance.expand(self.groups, -1)[:, : lags.numel()].reshape(self.groups, *lags.shape)
 
     def to_latents(self, per_group: Tensor) -> Tensor:
-        """(..., group) → (..., latent), or (..., 1) left to broadcast where all dimensions share one kernel."""
+        """(..., group) → (..., latent), or (..., 1) to broadcast if all dimensions share one kernel."""
         return per_group if self.groups == 1 else per_group[..., self.group]
 
 
@@ -257,5 +257,5 @@ def _spread(values: tuple[float, ...], count: int) -> tuple[float, ...]:
 def _common_groups(counts: list[int]) -> int:
     different = sorted(set(counts) - {1})
     if len(different) > 1:
-        raise ValueError(f"a kernel's length scales come in groups of one size, not of {different}")
+        raise ValueError(f"the parameters of a kernel must have the same number of groups, got {different}")
     return different[0] if different else 1

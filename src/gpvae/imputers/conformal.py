@@ -1,4 +1,4 @@
-"""Intervals for any method, from its errors at cells whose value is known (split conformal prediction)."""
+"""Split conformal prediction: intervals for any imputer, calibrated by its errors at held-out cells."""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
@@ -26,17 +26,16 @@ class Conformal(Imputer):
         filled = Conformal(BRITS()).fit(data).impute(data)
         lower, upper = filled.interval(0.9)
 
-    A tenth of the observed cells is hidden from the method and filled by it. An interval then reaches as far around
-    each value as it takes to hold its share of those errors, column by column: with n errors up to the k-th smallest,
-    k = ⌈level (n + 1)⌉. If the missing cells are missing as those were hidden, at random, the interval holds the true
-    value with at least that probability, however good or bad the method and whatever the data; somewhat more often,
-    since the hidden cells are seen again when gaps are filled. Gaps of another kind, long outages say, are harder to
-    fill than single cells, and that promise does not reach them.
+    A tenth of the observed cells is hidden from the imputer, which then fills them. The half-width of an interval is
+    the k-th smallest of the n absolute errors of its column, k = ⌈level (n + 1)⌉. If values are missing completely at
+    random, as the hidden cells are, the interval covers the true value with at least this probability, for any imputer
+    and any data. Coverage is slightly higher, since the hidden cells are visible again when gaps are filled. Coverage
+    is not guaranteed in other gaps, such as long outages, which are harder to fill than single cells.
 
-    Errors are counted in the method's own deviations where it gives any, so that intervals are wider where it is less
-    sure. A column with too few known cells for an interval shares the errors of all columns.
+    Errors are divided by the imputer's standard deviations if it has any, so that intervals are wider where it is less
+    certain. Columns with too few held-out cells use the errors of all columns.
 
-    share: of the observed cells that are hidden to calibrate by.
+    share: the share of observed cells that is held out for calibration.
     """
 
     imputer: Imputer
@@ -48,56 +47,52 @@ class Conformal(Imputer):
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
         if not 0 < self.share < 1:
-            raise ValueError(f"share={self.share!r} makes no sense: it is between 0 and 1")
+            raise ValueError(f"share must be between 0 and 1, got {self.share!r}")
         method = cast(Imputer, clone(self.imputer))
         panel = method._read(data)
         self._require_numbers(method, panel)
-        hidden = self._hidden(panel)
-        visible = missingness.hide(panel, hidden)
+        held_out = self._held_out(panel)
+        visible = missingness.hide(panel, held_out)
         method.fit(visible, checkpoint=checkpoint, logs=logs)
         scaling = method.schema_.scaling
-        known = hidden & scaling.varies
-        filled, column = method._fill(visible, known, samples=100, seed=self.seed), np.nonzero(known)[1]
-        errors = np.abs(panel.values[known] - filled.mean) / _units(filled, column, scaling)
+        calibrating = held_out & scaling.varies
+        predicted, column = method._fill(visible, calibrating, samples=100, seed=self.seed), np.nonzero(calibrating)[1]
+        errors = np.abs(panel.values[calibrating] - predicted.mean) / _error_scale(predicted, column, scaling)
         self.errors_ = tuple(np.sort(errors[column == j]) for j in range(len(scaling.kinds)))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
-        self.seconds_, self.held_out_ = method.seconds_, HeldOutCells.of(panel, known)
+        self.seconds_, self.held_out_ = method.seconds_, HeldOutCells.of(panel, calibrating)
         return self
 
     def require_level(self, panel: Panel, level: float) -> None:
-        """Before fitting: there will be enough to calibrate such intervals by."""
-        require_errors(int(self._hidden(panel).sum()), level)
+        """Check before fitting that there will be enough held-out cells to calibrate such intervals."""
+        require_errors(int(self._held_out(panel).sum()), level)
 
-    def _hidden(self, panel: Panel) -> Bools:
-        """Cells to calibrate by; of a column of which hardly anything would be left, none."""
-        hidden = missingness.random(panel, self.share, [self.seed, 2])
-        return hidden & ((panel.observed & ~hidden).sum(axis=0) >= 2)
+    def _held_out(self, panel: Panel) -> Bools:
+        """Cells for calibration; none in columns that would keep fewer than two values. (row, feature)"""
+        held_out = missingness.random(panel, self.share, [self.seed, 2])
+        return held_out & ((panel.observed & ~held_out).sum(axis=0) >= 2)
 
     def _require_numbers(self, method: Imputer, panel: Panel) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said again when it is fitted
+            warnings.simplefilter("ignore")  # `fit` repeats them
             schema = method._new_schema(panel)
         if schema.labels or not {*schema.scaling.kinds} <= {"real", "positive"}:
-            raise DataError("conformal intervals are for columns of real numbers, not for counts or categories")
+            raise DataError("conformal intervals need columns of real numbers, not counts or categories")
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
-        filled, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
+        predicted, column = self.imputer_._fill(panel, missing, samples, seed), np.nonzero(missing)[1]
         scaling = self.schema_.scaling
         self._warn_of_empty_series(panel, missing)
-        floor = np.where(scaling.of_kind("positive"), 0.0, -np.inf)[column]
-        together = np.sort(np.concatenate(self.errors_))
-        unit = _units(filled, column, scaling)
-        return Prediction(
-            filled.mean,
-            filled.std,
-            conformal=ConformalIntervals(filled.mean, unit, floor, column, self.errors_, together),
-        )
+        lower_bound = np.where(scaling.of_kind("positive"), 0.0, -np.inf)[column]
+        pooled = np.sort(np.concatenate(self.errors_))
+        scale = _error_scale(predicted, column, scaling)
+        intervals = ConformalIntervals(predicted.mean, scale, lower_bound, column, self.errors_, pooled)
+        return Prediction(predicted.mean, predicted.std, conformal=intervals)
 
     def _warn_of_empty_series(self, panel: Panel, missing: Bools) -> None:
-        seen = np.add.reduceat(panel.observed, panel.starts, axis=0)
-        for j in np.flatnonzero((missing.any(axis=0)) & ((seen == 0).any(axis=0)) & self.schema_.scaling.varies):
-            empty = int((seen[:, j] == 0).sum())
-            where = f"column {panel.columns[j]!r} has no value in {empty:,} series"
+        empty = np.add.reduceat(panel.observed, panel.starts, axis=0) == 0  # (series, feature)
+        for j in np.flatnonzero(missing.any(axis=0) & empty.any(axis=0) & self.schema_.scaling.varies):
+            where = f"column {panel.columns[j]!r} has no value in {int(empty[:, j].sum()):,} series"
             warnings.warn(f"{where}: intervals there, calibrated on single cells, are likely too narrow", stacklevel=4)
 
     def _new_schema(self, panel: Panel) -> Schema:
@@ -118,8 +113,8 @@ class Conformal(Imputer):
         return cls(**{**settings, "imputer": from_plain(settings["imputer"], device)})
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {f"errors.{j}": torch.tensor(errors) for j, errors in enumerate(self.errors_)}
-        return own | {f"imputer.{name}": value for name, value in self.imputer_._tensors().items()}
+        errors = {f"errors.{j}": torch.tensor(column) for j, column in enumerate(self.errors_)}
+        return errors | {f"imputer.{name}": value for name, value in self.imputer_._tensors().items()}
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
         self.errors_ = tuple(tensors[f"errors.{j}"].numpy() for j in range(len(self.schema_.columns)))
@@ -129,10 +124,10 @@ class Conformal(Imputer):
         self.imputer_._restore(inner)
 
 
-def _units(filled: Prediction, column: NDArray[np.int64], scaling: Scaling) -> Floats:
-    """What errors are counted in: the method's deviations, or the columns'; 0 for a column that does not vary. (cell,)
+def _error_scale(predicted: Prediction, column: NDArray[np.int64], scaling: Scaling) -> Floats:
+    """The unit of errors: the imputer's standard deviations, else those of the columns; 0 in constant columns. (cell,)
 
-    Of a positive column it is the deviation of its logarithm times the value.
+    For a positive column it is the standard deviation of its logarithm times the value.
     """
-    usual = scaling.scale[column] * np.where(scaling.of_kind("positive")[column], np.abs(filled.mean), 1.0)
-    return usual if filled.std is None else np.where(filled.std > 0, filled.std, usual)
+    by_column = scaling.scale[column] * np.where(scaling.of_kind("positive")[column], np.abs(predicted.mean), 1.0)
+    return by_column if predicted.std is None else np.where(predicted.std > 0, predicted.std, by_column)

@@ -1,4 +1,4 @@
-"""What an imputer returns: the filled values, and how sure it is of each."""
+"""The result of an imputer: the filled values with their uncertainty."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,83 +16,84 @@ from gpvae.data.scaling import DISCRETE, Scaling
 if TYPE_CHECKING:
     from gpvae.report.page import Report
 
-CELLS_PER_CHUNK = 2**14  # cells
-SHOWN_INLINE = 200_000  # cells that a notebook keeps with the picture of a result
+CELLS_PER_CHUNK = 2**14  # whose draws are sorted at a time
+MAX_INLINE_CELLS = 200_000  # that the inline report of a notebook holds
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of the missing values, observation noise included; kept in scaled float32, for the missing cells alone."""
+    """Draws of the missing values, observation noise included, in scaled float32."""
 
     scaled: NDArray[np.float32]  # (cell, sample)
-    feature: NDArray[np.int64]  # (cell,) the column of each, as `scaling` counts them
+    feature: NDArray[np.int64]  # (cell,) the column of each cell, an index into `scaling`
     scaling: Scaling
-    stratified: bool = True  # spread over the noise of each cell (`distributions.evenly`), not each for itself
+    stratified: bool = (
+        True  # whether the draws of a cell are stratified over its noise (`distributions.evenly`), or independent
+    )
 
     @property
     def count(self) -> int:
         return self.scaled.shape[1]
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Of each cell, by reading the i-th of n draws as the quantile (i - ½)/n. (quantile, cell)
+        """Quantiles of each cell, with the i-th of n sorted draws as the quantile (i - ½)/n. (quantile, cell)
 
-        That is what it stands for if it is one of n that are spread evenly: coverage is then right for any n. For draws
-        each for itself it would be i/(n + 1); of those, read as if they were spread, a 90 % interval would hold 89 %
-        with 100 of them and 87 % with 20. It comes close to that where what is not spread (latent series, counts, the
-        heaviest tails) is most of the uncertainty. (NumPy's "hazen" and "weibull"; to sort some rows at a time is ten
-        times as fast.)
+        This is right for stratified draws, for which coverage is exact for any n. Independent draws are read as the
+        quantiles i/(n + 1); read as stratified, their 90 % interval would cover 89 % with 100 draws and 87 % with 20.
+        Stratified draws come close to that where most of the uncertainty is not stratified (latent series, counts, the
+        heaviest tails). These are NumPy's methods "hazen" and "weibull", ten times as fast by sorting in chunks.
 
-        Between two draws lies a value between them; for a column of whole numbers or levels, the outer of the two, as
-        seen from the median. Categories have no order, hence no quantiles.
+        Quantiles between two draws are interpolated; in columns of whole numbers or levels, the draw further from the
+        median is taken. Categories have no order, hence no quantiles.
         """
-        for each in q:
-            require_samples(each, self.count)
-        place = np.array(q) * self.count - 0.5 if self.stratified else np.array(q) * (self.count + 1) - 1
-        below = np.clip(np.floor(place + 1e-9).astype(int), 0, self.count - 1)
-        above, share = np.minimum(below + 1, self.count - 1), np.clip(place - below, 0, 1)
-        outer = np.where(share < 1e-6, 0.0, np.array(q) > 0.5)
+        for level in q:
+            require_samples(level, self.count)
+        position = np.array(q) * self.count - 0.5 if self.stratified else np.array(q) * (self.count + 1) - 1
+        below = np.clip(np.floor(position + 1e-9).astype(int), 0, self.count - 1)
+        above, weight = np.minimum(below + 1, self.count - 1), np.clip(position - below, 0, 1)
+        outer = np.where(weight < 1e-6, 0.0, np.array(q) > 0.5)
         discrete = self.scaling.of_kind(*DISCRETE)[self.feature]
-        found = np.empty((len(q), len(self.scaled)))
+        scaled = np.empty((len(q), len(self.scaled)))
         for first in range(0, len(self.scaled), CELLS_PER_CHUNK):
-            some = slice(first, first + CELLS_PER_CHUNK)
-            ordered = np.sort(self.scaled[some], axis=1)
-            shares = np.where(discrete[some, None], outer, share)
-            found[:, some] = ((1 - shares) * ordered[:, below] + shares * ordered[:, above]).T
-        values = self.scaling.undo(found.T, self.feature).T
+            chunk = slice(first, first + CELLS_PER_CHUNK)
+            ordered = np.sort(self.scaled[chunk], axis=1)
+            weights = np.where(discrete[chunk, None], outer, weight)
+            scaled[:, chunk] = ((1 - weights) * ordered[:, below] + weights * ordered[:, above]).T
+        values = self.scaling.undo(scaled.T, self.feature).T
         values[:, self.scaling.of_kind("categorical")[self.feature]] = np.nan
         return values
 
-    def levels(self, place: Floats) -> Floats:
-        """Of which quantiles a place among the sorted draws is, the first being 0: as `quantiles` reads them."""
-        found = (place + 0.5) / self.count if self.stratified else (place + 1) / (self.count + 1)
-        return np.clip(found, 0, 1)
+    def levels(self, rank: Floats) -> Floats:
+        """The quantile levels of ranks 0, 1, … among the sorted draws, as in `quantiles`."""
+        levels = (rank + 0.5) / self.count if self.stratified else (rank + 1) / (self.count + 1)
+        return np.clip(levels, 0, 1)
 
     def values(self) -> Floats:
-        """In the data's units. (cell, sample)"""
+        """The draws in the data's units. (cell, sample)"""
         return self.scaling.undo(self.scaled, self.feature)
 
     def most_likely(self) -> Floats:
-        """Of cells that hold counts or classes: the median of what has an order, else what was drawn most often."""
+        """For counts and classes: the median if they have an order, else the most frequent draw. (cell,)"""
         return self._by_cell(_most_likely)
 
     def deviations(self) -> Floats:
         """Standard deviations of the draws, in the data's units; categories have none. (cell,)"""
-        found = self._by_cell(lambda some: some.values().std(axis=1))
-        return np.where(self.scaling.of_kind("categorical")[self.feature], np.nan, found)
+        stds = self._by_cell(lambda chunk: chunk.values().std(axis=1))
+        return np.where(self.scaling.of_kind("categorical")[self.feature], np.nan, stds)
 
     def share_of(self, values: Floats) -> Floats:
-        """Of the draws of each cell, those that have this value. (cell,)"""
-        ends = iter(np.split(values, range(CELLS_PER_CHUNK, len(values), CELLS_PER_CHUNK)))
-        return self._by_cell(lambda some: np.mean(some.values() == next(ends)[:, None], axis=1))
+        """The share of the draws of each cell that equal its value. (cell,)"""
+        parts = iter(np.split(values, range(CELLS_PER_CHUNK, len(values), CELLS_PER_CHUNK)))
+        return self._by_cell(lambda chunk: np.mean(chunk.values() == next(parts)[:, None], axis=1))
 
-    def _by_cell(self, number: "Callable[[Draws], Floats]") -> Floats:
-        """A number for each cell, found for some cells at a time: draws are many."""
+    def _by_cell(self, statistic: "Callable[[Draws], Floats]") -> Floats:
+        """A statistic of each cell, computed in chunks to save memory. (cell,)"""
         starts = range(0, len(self.scaled), CELLS_PER_CHUNK)
-        parts = [self.at(slice(first, first + CELLS_PER_CHUNK)) for first in starts]
-        return np.concatenate([np.empty(0), *(number(part) for part in parts)])
+        chunks = [self.at(slice(first, first + CELLS_PER_CHUNK)) for first in starts]
+        return np.concatenate([np.empty(0), *(statistic(chunk) for chunk in chunks)])
 
     def at(self, chosen: Bools | slice | NDArray[np.int64]) -> "Draws":
-        """Of some of the cells."""
+        """The draws of these cells."""
         return replace(self, scaled=self.scaled[chosen], feature=self.feature[chosen])
 
 
@@ -107,66 +108,70 @@ def _most_likely(draws: Draws) -> Floats:
 
 @dataclass(frozen=True)
 class ConformalIntervals:
-    """Intervals of single values from errors at cells whose value was known: see `conformal`."""
+    """Intervals around single values, from errors at held-out cells: see `conformal`."""
 
     centre: Floats  # (cell,) the filled values
-    unit: Floats  # (cell,) what errors are counted in
-    floor: Floats  # (cell,) below which nothing lies
+    scale: Floats  # (cell,) the unit of errors
+    lower_bound: Floats  # (cell,)
     column: NDArray[np.int64]  # (cell,)
-    errors: tuple[Floats, ...]  # of each column, in its unit, sorted
-    together: Floats  # of all columns, for those that have too few of their own
+    errors: tuple[Floats, ...]  # absolute errors of each column, in units of `scale`, sorted
+    pooled_errors: Floats  # of all columns, for columns with too few errors
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """(quantile, cell) The interval that reaches as far as the k-th smallest of n errors, k = ⌈level (n + 1)⌉."""
-        return np.stack([self._quantile(each) for each in q])
+        """Ends of intervals whose half-width is the k-th smallest of n errors, k = ⌈level (n + 1)⌉. (quantile, cell)"""
+        return np.stack([self._quantile(level) for level in q])
 
     def at(self, chosen: slice | NDArray[np.int64]) -> "ConformalIntervals":
-        """Of some of the cells."""
-        own = {name: getattr(self, name)[chosen] for name in ("centre", "unit", "floor", "column")}
-        return replace(self, **own)
+        """The intervals of these cells."""
+        return replace(
+            self,
+            centre=self.centre[chosen],
+            scale=self.scale[chosen],
+            lower_bound=self.lower_bound[chosen],
+            column=self.column[chosen],
+        )
 
     def _quantile(self, q: float) -> Floats:
         level = abs(2 * q - 1)
-        reach = np.array([self._reach(own, level) for own in self.errors])[self.column]
-        return np.maximum(self.centre + np.sign(q - 0.5) * reach * self.unit, self.floor)
+        half_width = np.array([self._half_width(errors, level) for errors in self.errors])[self.column]
+        return np.maximum(self.centre + np.sign(q - 0.5) * half_width * self.scale, self.lower_bound)
 
-    def _reach(self, own: Floats, level: float) -> float:
-        errors = own if _place(len(own), level) <= len(own) else self.together
+    def _half_width(self, errors: Floats, level: float) -> float:
+        if _rank(len(errors), level) > len(errors):
+            errors = self.pooled_errors
         require_errors(len(errors), level)
-        place = _place(len(errors), level)
-        return float(errors[place - 1]) if place else 0.0
+        rank = _rank(len(errors), level)
+        return float(errors[rank - 1]) if rank else 0.0
 
 
-def _place(count: int, level: float) -> int:
+def _rank(count: int, level: float) -> int:
     return math.ceil(level * (count + 1) - 1e-9)
 
 
 def require_errors(count: int, level: float) -> None:
-    """The quantile of so many errors that an interval reaches to lies among them."""
-    if _place(count, level) > count:
+    """Check that there are enough errors for a conformal interval of this level."""
+    if _rank(count, level) > count:
         needed = math.ceil(level / (1 - level) - 1e-9)
-        cells = f"at least {needed} known cells to calibrate by, not {count}"
-        raise DataError(f"a {100 * level:g} % interval needs {cells}")
+        raise DataError(f"a {100 * level:g} % interval needs at least {needed} held-out cells, got {count}")
 
 
 @dataclass(frozen=True, repr=False)
 class Imputation:
-    """Predictions for the missing values of a panel, in the shape that the data came in.
+    """Predictions for the missing values of a panel, in the shape of the original data.
 
-    Observed cells hold what was observed: their mean is the value, their deviation 0. Cells of a column that was never
-    observed, not even in training, stay missing. Of methods that give single values there are only those: no
-    deviations, intervals or samples.
+    Observed cells keep their value, with standard deviation 0. Columns without any observed value in training stay
+    missing. Imputers that give single values have no standard deviations, intervals or samples.
     """
 
     panel: Panel
-    cells: NDArray[np.int64]  # (cell,) those that are filled, as places in the flattened (row, feature), increasing
+    cells: NDArray[np.int64]  # (cell,) filled cells, as increasing indices into the flattened (row, feature)
     values: Floats  # (cell,)
     stds: Floats | None = None  # (cell,)
     draws: Draws | None = None
     conformal: ConformalIntervals | None = None
     method: str = "this method"
-    seconds: float | None = None  # that filling took
-    imputer: Any = field(default=None, repr=False, compare=False)  # the imputer, if it is at hand
+    seconds: float | None = None  # that imputation took
+    imputer: Any = field(default=None, repr=False, compare=False)  # the imputer that made it, if known
 
     def __repr__(self) -> str:
         samples = f", {self.draws.count} samples" if self.draws else ""
@@ -174,29 +179,27 @@ class Imputation:
 
     @property
     def mean(self) -> Any:
-        """The data without gaps: predictive means where values were missing.
+        """The data with gaps filled by predictive means.
 
-        Of counts and of ordered categories it is the median, of other categories the most likely one, so that what is
-        filled in is something that could have been there.
+        Counts and ordered categories are filled by the median, other categories by the most likely one, so that filled
+        values are possible ones.
         """
         return self.panel.restore(self.mean_rows)
 
     @property
     def std(self) -> Any:
-        """Predictive deviations, posterior and observation noise together; 0 where observed.
+        """Predictive standard deviations, including observation noise; 0 where observed, NaN for categories.
 
-        Learned noise is set so that 90 % intervals hold 90 % of held-out cells, and a standard error more. Where errors
-        have heavy tails that is less than their root mean square: most are smaller, a few much larger. Categories have
-        none.
+        Learned noise is calibrated so that 90 % intervals cover 90 % of held-out cells plus one standard error. If
+        errors have heavy tails, this is less than their root mean square.
         """
         return self.panel.restore(self.std_rows)
 
     @property
     def samples(self) -> Any:
-        """Whole data sets without gaps, drawn at random: the shape of the data with the samples in front.
+        """Random draws of the complete data: the shape of the data with a leading sample dimension.
 
-        The n values of a cell are spread over its distribution more evenly than chance would, so they vary more among
-        few data sets: by up to n/(n - 1) in variance.
+        The n draws of a cell are stratified over its distribution, which raises their variance by up to n/(n - 1).
         """
         draws = self._require_draws()
         stacked = np.repeat(self.panel.values[None], draws.count, axis=0)
@@ -205,42 +208,42 @@ class Imputation:
 
     @property
     def probability(self) -> Any:
-        """How likely the value filled in is right, for columns of categories and counts; NaN in other columns."""
+        """The probability that the filled value is right, for categories and counts; NaN in other columns."""
         return self.panel.restore(self.probability_rows)
 
     def quantile(self, q: float) -> Any:
-        """The value below which the missing one lies with probability q."""
+        """The value that the missing one is below with probability q."""
         return self.panel.restore(self.quantile_rows(q)[0])
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
-        """Lower and upper ends of the central interval that holds the missing value with probability `level`."""
+        """Lower and upper end of the central interval that covers the missing value with probability `level`."""
         lower, upper = self.interval_rows(level)
         return self.panel.restore(lower), self.panel.restore(upper)
 
     def to_frame(self, *, interval: float | None = None) -> Any:
-        """The table as it came, its gaps filled, everything else untouched.
+        """The original table with its gaps filled and everything else unchanged.
 
-        With `interval`, columns are added behind for each column that had gaps: `<name>_lower` and `<name>_upper`, or,
-        for categories without an order, `<name>_probability`. They are empty where the value was observed.
+        With `interval`, columns are appended for each column that had gaps: `<name>_lower` and `<name>_upper`, or, for
+        categories without an order, `<name>_probability`. They are empty where the value was observed.
         """
         extra, labels = ({}, {}) if interval is None else self._uncertainty_columns(interval)
         return self.panel.fill(self.mean_rows, extra, labels)
 
     def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
-        """One HTML page that shows the data, what was filled in and how far to trust it; written to `path`, if given.
+        """An HTML page that shows the data, the filled values and how far to trust them; written to `path` if given.
 
-        The imputer that was fitted to this very data fills the cells that it held out once more, to be judged by them.
+        If the imputer was fitted to this data, it fills its held-out cells once more to be evaluated on them.
         """
         from gpvae.report import page
 
         return page.of_imputation(self).written(path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
-        """The report of the first series, in a frame."""
+        """The report of the first series, in an iframe."""
         try:
             from gpvae.report import page
 
-            return page.of_part(self, SHOWN_INLINE)._repr_html_()
+            return page.of_part(self, MAX_INLINE_CELLS)._repr_html_()
         except Exception as error:
             return f"<pre>{escape(repr(self))}</pre><p>Its report cannot be shown: {escape(str(error))}</p>"
 
@@ -249,24 +252,24 @@ class Imputation:
         return self.draws is not None or self.conformal is not None
 
     def of_kind(self, *kinds: str) -> Bools:
-        """Columns that hold this, as far as draws tell; text is categories, whoever fills it. (feature,)"""
+        """Columns of these kinds, as far as the draws tell; text is always categorical. (feature,)"""
         text = "categorical" in kinds
-        found = np.array([text and name in self.panel.labels for name in self.panel.columns], dtype=bool)
+        matches = np.array([text and name in self.panel.labels for name in self.panel.columns], dtype=bool)
         if self.draws is not None:
             chosen = self.draws.scaling.of_kind(*kinds)[self.draws.feature]
-            found[np.unique(self.cells[chosen] % len(found))] = True
-        return found
+            matches[np.unique(self.cells[chosen] % len(matches))] = True
+        return matches
 
     def part(self, first: int, last: int) -> "Imputation":
-        """Of the series from the number `first` up to `last`, without that."""
+        """Only the series `first` to `last` - 1."""
         panel, width = self.panel.pick(np.arange(first, last)), len(self.panel.columns)
         start = int(self.panel.starts[first]) if first < len(self.panel) else len(self.panel.values)
         ends = np.array([start, start + len(panel.values)]) * width
-        found = self._at(slice(*np.searchsorted(self.cells, ends).tolist()))
-        return replace(found, panel=panel, cells=found.cells - start * width)
+        part = self._at(slice(*np.searchsorted(self.cells, ends).tolist()))
+        return replace(part, panel=panel, cells=part.cells - start * width)
 
     def sorted(self) -> "Imputation":
-        """The same with its cells in the order of the panel."""
+        """The same with cells in the order of the panel."""
         return self._at(np.argsort(self.cells))
 
     def _at(self, chosen: slice | NDArray[np.int64]) -> "Imputation":
@@ -280,24 +283,24 @@ class Imputation:
         )
 
     def quantiles(self, *q: float) -> Floats:
-        """As `quantile`, of several at once, of the cells that are filled. (quantile, cell)"""
-        for each in q:
-            require_quantile(each)
-        spread = self.conformal or self.draws
-        if spread is None:
-            raise self._nothing("intervals")
-        return spread.quantiles(q)
+        """Several quantiles of the filled cells. (quantile, cell)"""
+        for level in q:
+            require_quantile(level)
+        distribution = self.conformal or self.draws
+        if distribution is None:
+            raise self._unavailable("intervals")
+        return distribution.quantiles(q)
 
     @property
     def mean_rows(self) -> Floats:
-        """As `mean`, in the panel's own layout. (row, feature)"""
-        return self._spread(self.panel.values.copy(), self.values)
+        """As `mean`, in the panel's layout. (row, feature)"""
+        return self._scatter(self.panel.values.copy(), self.values)
 
     @property
     def std_rows(self) -> Floats:
         if self.stds is None:
-            raise self._nothing("deviations")
-        return self._spread(np.where(self.panel.observed, 0.0, np.nan), self.stds)
+            raise self._unavailable("deviations")
+        return self._scatter(np.where(self.panel.observed, 0.0, np.nan), self.stds)
 
     @property
     def probability_rows(self) -> Floats:
@@ -305,54 +308,54 @@ class Imputation:
         discrete = draws.scaling.of_kind(*DISCRETE)[draws.feature]
         shares = np.full(len(self.cells), np.nan)
         shares[discrete] = draws.at(discrete).share_of(self.values[discrete])
-        return self._spread(np.where(self.panel.observed, 1.0, np.nan), shares)
+        return self._scatter(np.where(self.panel.observed, 1.0, np.nan), shares)
 
     def quantile_rows(self, *q: float) -> list[Floats]:
-        """As `quantile`, of several at once, in the panel's own layout. Each (row, feature)"""
-        return [self._spread(self.panel.values.copy(), each) for each in self.quantiles(*q)]
+        """Several quantiles, each in the panel's layout. (row, feature)"""
+        return [self._scatter(self.panel.values.copy(), values) for values in self.quantiles(*q)]
 
     def interval_rows(self, level: float = 0.9) -> tuple[Floats, Floats]:
         if not 0 < level < 1:
-            raise DataError(f"the probability of an interval lies between 0 and 1 (0.9 is 90 %), not at {level:g}")
+            raise DataError(f"the level of an interval must be between 0 and 1 (0.9 is 90 %), got {level:g}")
         lower, upper = self.quantile_rows((1 - level) / 2, (1 + level) / 2)
         return lower, upper
 
     def draws_at(self, cells: Bools) -> Floats:
-        """Draws for some missing cells (row, feature), in row order. (sample, cell)"""
+        """Draws of these missing cells (row, feature), in row order. (sample, cell)"""
         chosen = cells.flat[self.cells]
         if chosen.sum() != cells.sum():
-            raise ValueError("draws exist for missing cells only")
+            raise ValueError("draws exist only for missing cells")
         return self._require_draws().at(chosen).values().T
 
-    def _spread(self, rows: Floats, values: Floats) -> Floats:
+    def _scatter(self, rows: Floats, values: Floats) -> Floats:
         rows.flat[self.cells] = values
         return rows
 
     def _require_draws(self) -> Draws:
         if self.draws is None:
-            raise self._nothing("samples")
+            raise self._unavailable("samples")
         return self.draws
 
-    def _nothing(self, what: str) -> DataError:
+    def _unavailable(self, what: str) -> DataError:
         hint = "" if self.conformal else "; Conformal(…), or --conformal, puts intervals around them"
         return DataError(f"{self.method} gives single values, without {what}{hint}")
 
     def _uncertainty_columns(self, level: float) -> tuple[dict[str, Floats], Labels]:
         lower, upper = self.interval_rows(level)
-        named = self._unordered()
-        probability = self.probability_rows if named else np.empty((0, 0))
+        unordered = self._unordered()
+        probability = self.probability_rows if unordered else np.empty((0, 0))
         columns: dict[str, Floats] = {}
         filled = np.unique(self.cells % len(self.panel.columns))
         for j in filled.tolist():
             name, missing = self.panel.columns[j], ~self.panel.observed[:, j]
-            ends = {"probability": probability} if name in named else {"lower": lower, "upper": upper}
+            ends = {"probability": probability} if name in unordered else {"lower": lower, "upper": upper}
             for end, rows in ends.items():
                 columns[f"{name}_{end}"] = np.where(missing, rows[:, j], np.nan)
-        ordered = {name: labels for name, labels in self.panel.labels.items() if name not in named}
+        ordered = {name: labels for name, labels in self.panel.labels.items() if name not in unordered}
         return columns, {f"{name}_{end}": labels for name, labels in ordered.items() for end in ("lower", "upper")}
 
     def _unordered(self) -> set[str]:
-        """Columns that have no interval: categories, and those with two values."""
+        """Columns without intervals: binary and categorical ones."""
         if self.draws is None:
             return set()
         unordered = self.draws.scaling.of_kind("binary", "categorical")[self.draws.feature]
@@ -361,13 +364,13 @@ class Imputation:
 
 def require_quantile(q: float) -> None:
     if not 0 < q < 1:
-        raise DataError(f"a quantile lies between 0 and 1, not at {q:g}")
+        raise DataError(f"a quantile must be between 0 and 1, got {q:g}")
 
 
 def require_samples(q: float, samples: int) -> None:
-    """Beyond the outermost draws nothing is known: the quantile q needs at least 1/q - 1 of them, from either side."""
+    """Check that the quantile lies among the draws: q and 1 - q need at least 1/q - 1 of them."""
     require_quantile(q)
     needed = math.ceil(1 / min(q, 1 - q) - 1e-9) - 1
     if samples < needed:
-        what = f"the quantile {q:g}, an end of the {abs(2 * q - 1):.3g} interval,"
-        raise DataError(f"{what} needs at least {needed} samples, not {samples}")
+        quantile = f"the quantile {q:g}, an end of the {abs(2 * q - 1):.3g} interval,"
+        raise DataError(f"{quantile} needs at least {needed} samples, got {samples}")

@@ -1,7 +1,7 @@
-"""Mean, forward and linear imputation, over all series at once.
+"""Mean, forward and linear imputation, of all series at once.
 
-Where a series has no observation of a column there is nothing to carry or average: the mean of the column in the data
-fitted on stands in. Categories, which have no mean, get the most common one, the last or the nearest.
+Where a series has no observation of a column, the column's mean in the training data is the fallback. Categories, which
+have no mean, get the most common, the last or the nearest one.
 """
 
 from abc import abstractmethod
@@ -23,14 +23,14 @@ from gpvae.imputers.base import Imputer, Prediction
 
 @dataclass(eq=False, repr=False)
 class _Simple(Imputer):
-    """Nothing is learned but what is usual in each column: the mean, of categories the most common.
+    """Learns only a fallback for each column: its mean, or its most common category.
 
-    kinds: what columns hold, by name. Those of categories count, beside text; numbers are taken as they are.
+    kinds: kinds of columns by name. Only categories matter; other columns are numbers.
     """
 
     _: KW_ONLY
     kinds: Kinds | None = None
-    usual_: Floats = field(init=False)  # (feature,)
+    fallback_: Floats = field(init=False)  # (feature,)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -38,8 +38,8 @@ class _Simple(Imputer):
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
         panel, classes = panel.with_labels(self.schema_.labels), self._is_class & self.schema_.scaling.known
-        self.usual_ = self.schema_.scaling.shift.copy()
-        self.usual_[classes] = [_commonest(column[~np.isnan(column)]) for column in panel.values[:, classes].T]
+        self.fallback_ = self.schema_.scaling.shift.copy()
+        self.fallback_[classes] = [_mode(column[~np.isnan(column)]) for column in panel.values[:, classes].T]
         return self
 
     def _read(self, data: Any) -> Panel:
@@ -51,24 +51,24 @@ class _Simple(Imputer):
 
     @property
     def _is_class(self) -> Bools:
-        """Columns of categories, whether or not they varied in the data fitted on. (feature,)"""
+        """Columns of categories, even if they are constant in the training data. (feature,)"""
         names = {*self.schema_.labels, *class_columns(self.kinds)}
         return np.array([name in names for name in self.schema_.columns])
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         values, classes = np.empty_like(panel.values), self._is_class
-        for some, fill in ((~classes, self._numbers), (classes, self._classes)):
-            part = panel.select([panel.columns[j] for j in np.flatnonzero(some)])
-            values[:, some] = fill(part, self.usual_[some])
+        for columns, fill in ((~classes, self._fill_numbers), (classes, self._fill_classes)):
+            part = panel.select([panel.columns[j] for j in np.flatnonzero(columns)])
+            values[:, columns] = fill(part, self.fallback_[columns])
         return Prediction(values[missing])
 
     @abstractmethod
-    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
-        """The values of columns of numbers without gaps; `usual` where a series has none. (row, feature)"""
+    def _fill_numbers(self, panel: Panel, fallback: Floats) -> Floats:
+        """The values of numeric columns with gaps filled; `fallback` where a series has no value. (row, feature)"""
 
     @abstractmethod
-    def _classes(self, panel: Panel, usual: Floats) -> Floats:
-        """The same, of columns of categories."""
+    def _fill_classes(self, panel: Panel, fallback: Floats) -> Floats:
+        """The same for columns of categories."""
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"kinds": to_json(self.kinds, Kinds | None)}
@@ -79,104 +79,106 @@ class _Simple(Imputer):
         return super()._from_settings(settings | {"kinds": from_json(kinds, settings["kinds"])}, device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {"usual": torch.from_numpy(self.usual_)}
+        return {"fallback": torch.from_numpy(self.fallback_)}
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
-        self.usual_ = tensors["usual"].numpy() if tensors else self.schema_.scaling.shift  # format 6
+        self.fallback_ = tensors["fallback"].numpy()
 
 
 @dataclass(eq=False, repr=False)
 class Mean(_Simple):
-    """The mean of the column in the same series; of categories the most common."""
+    """The mean of the column in the same series; for categories, the most common one."""
 
-    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
-        return mean(panel, usual)
+    def _fill_numbers(self, panel: Panel, fallback: Floats) -> Floats:
+        return mean(panel, fallback)
 
-    def _classes(self, panel: Panel, usual: Floats) -> Floats:
-        return most_common(panel, usual)
+    def _fill_classes(self, panel: Panel, fallback: Floats) -> Floats:
+        return most_common(panel, fallback)
 
 
 @dataclass(eq=False, repr=False)
 class Forward(_Simple):
     """The last observed value.
 
-    before: what stands before the first observation of a series: the "mean" of the column in the data fitted on, the
-        "first" observed value, carried back, or a number (the paper's images: 0, black). Of categories it is the
-        most common, in place of the mean or a number.
+    before: the value before the first observation of a series: the "mean" of the column in the training data, the
+        "first" observed value, or a number (for the paper's images 0, black). For categories, the most common one
+        replaces the mean and the number.
     """
 
     before: Literal["mean", "first"] | float = "mean"
 
-    def fit(self, data: Any, y: None = None, **places: Any) -> Self:
+    def fit(self, data: Any, y: None = None, **paths: Any) -> Self:
         number = isinstance(self.before, int | float) and not isinstance(self.before, bool) and np.isfinite(self.before)
         if not number and self.before not in ("mean", "first"):
-            raise ValueError(f"before={self.before!r} makes no sense: it is 'mean', 'first' or a number")
-        return super().fit(data, y, **places)
+            raise ValueError(f"before must be 'mean', 'first' or a number, got {self.before!r}")
+        return super().fit(data, y, **paths)
 
-    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
-        return self._classes(panel, usual if isinstance(self.before, str) else np.full_like(usual, self.before))
+    def _fill_numbers(self, panel: Panel, fallback: Floats) -> Floats:
+        return self._fill_classes(
+            panel, fallback if isinstance(self.before, str) else np.full_like(fallback, self.before)
+        )
 
-    def _classes(self, panel: Panel, usual: Floats) -> Floats:
-        return forward(panel, usual, back=self.before == "first")
+    def _fill_classes(self, panel: Panel, fallback: Floats) -> Floats:
+        return forward(panel, fallback, backfill=self.before == "first")
 
 
 @dataclass(eq=False, repr=False)
 class Linear(_Simple):
-    """On the line in time between neighbouring observations; beyond the outermost, and of categories, the nearest."""
+    """Linear interpolation in time; the nearest value beyond the outermost observations, and for categories."""
 
-    def _numbers(self, panel: Panel, usual: Floats) -> Floats:
-        return linear(panel, usual)
+    def _fill_numbers(self, panel: Panel, fallback: Floats) -> Floats:
+        return linear(panel, fallback)
 
-    def _classes(self, panel: Panel, usual: Floats) -> Floats:
-        return nearest(panel, usual)
+    def _fill_classes(self, panel: Panel, fallback: Floats) -> Floats:
+        return nearest(panel, fallback)
 
 
-def mean(panel: Panel, usual: Floats) -> Floats:
-    """See `Mean`; `usual` (feature,) where a series has no observation."""
+def mean(panel: Panel, fallback: Floats) -> Floats:
+    """See `Mean`; `fallback` (feature,) is used where a series has no observation."""
     count = np.add.reduceat(panel.observed, panel.starts, axis=0, dtype=np.float64)
     total = np.add.reduceat(np.where(panel.observed, panel.values, 0), panel.starts, axis=0)
     with np.errstate(invalid="ignore"):
-        per_series = np.where(count > 0, total / count, usual)
+        per_series = np.where(count > 0, total / count, fallback)
     return np.where(panel.observed, panel.values, per_series[panel.series_of_row])
 
 
-def most_common(panel: Panel, usual: Floats) -> Floats:
-    """See `Mean`, of categories."""
+def most_common(panel: Panel, fallback: Floats) -> Floats:
+    """See `Mean`, for categories."""
     values = panel.values.copy()
     for _, rows in panel.series():
         for j, column in enumerate(values[rows].T):
             seen = column[~np.isnan(column)]
-            column[np.isnan(column)] = _commonest(seen) if len(seen) else usual[j]
+            column[np.isnan(column)] = _mode(seen) if len(seen) else fallback[j]
     return values
 
 
-def forward(panel: Panel, usual: Floats, *, back: bool = False) -> Floats:
-    """See `Forward`; `usual` before the first observation, or, carried `back`, that one."""
+def forward(panel: Panel, fallback: Floats, *, backfill: bool = False) -> Floats:
+    """See `Forward`; before the first observation, `fallback`, or with `backfill` that observation."""
     last, following = neighbours(panel)
-    return _take(panel, np.where((last < 0) & back, following, last), usual)
+    return _take(panel, np.where((last < 0) & backfill, following, last), fallback)
 
 
-def linear(panel: Panel, usual: Floats) -> Floats:
+def linear(panel: Panel, fallback: Floats) -> Floats:
     """See `Linear`."""
     last, following = neighbours(panel)
-    before = _take(panel, np.where(last >= 0, last, following), usual)
-    after = _take(panel, np.where(following >= 0, following, last), usual)
+    before = _take(panel, np.where(last >= 0, last, following), fallback)
+    after = _take(panel, np.where(following >= 0, following, last), fallback)
     start, end = panel.times[last], panel.times[following]
     inside = (last >= 0) & (following >= 0) & (end > start)
     share = np.where(inside, (panel.times[:, None] - start) / np.where(inside, end - start, 1), 0)
     return np.where(panel.observed, panel.values, before + share * (after - before))
 
 
-def nearest(panel: Panel, usual: Floats) -> Floats:
-    """See `Linear`, of categories; the earlier of two that are as near."""
+def nearest(panel: Panel, fallback: Floats) -> Floats:
+    """See `Linear`, for categories; the earlier of two equally near values."""
     last, following = neighbours(panel)
     now = panel.times[:, None]
     later = (following >= 0) & ((last < 0) | (panel.times[following] - now < now - panel.times[last]))
-    return _take(panel, np.where(later, following, last), usual)
+    return _take(panel, np.where(later, following, last), fallback)
 
 
 def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each cell, the row of the last observation at or before it and of the next at or after it; -1 = none."""
+    """For each cell, the rows of the last observation at or before it and of the next at or after it; -1 if none."""
     rows = np.arange(len(panel.values))[:, None]
     first = panel.starts[panel.series_of_row][:, None]
     past_end = (panel.starts + panel.lengths)[panel.series_of_row][:, None]
@@ -185,11 +187,11 @@ def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.where(last >= first, last, -1), np.where(following < past_end, following, -1)
 
 
-def _take(panel: Panel, rows: NDArray[np.int64], usual: Floats) -> Floats:
+def _take(panel: Panel, rows: NDArray[np.int64], fallback: Floats) -> Floats:
     taken = np.take_along_axis(panel.values, np.maximum(rows, 0), axis=0)
-    return np.where(rows >= 0, taken, usual)
+    return np.where(rows >= 0, taken, fallback)
 
 
-def _commonest(values: Floats) -> float:
-    found, counts = np.unique(values, return_counts=True)
-    return float(found[np.argmax(counts)])
+def _mode(values: Floats) -> float:
+    distinct, counts = np.unique(values, return_counts=True)
+    return float(distinct[np.argmax(counts)])
