@@ -16,12 +16,12 @@ import peers
 import provenance
 import torch
 from steps import mean_seconds, rows_on_device, training_step
-from torch import Generator, Tensor
+from torch import Generator
 
-from gpvae.data.batches import Batch, BatchIndex
+from gpvae.data.batches import Batch
 from gpvae.imputers.brits import BritsNetwork
-from gpvae.models.model import Loss
-from gpvae.training.loop import tensor_cores
+from gpvae.imputers.point import BatchLoss
+from gpvae.training.devices import tensor_cores
 
 SERIES, TIME, FEATURES, HIDDEN, OBSERVED = 4000, 48, 35, 108, 0.2
 WARM_UPS, ROUNDS = 6, 7
@@ -39,11 +39,7 @@ def our_step(batch: Batch, device: str) -> Callable[[], None]:
     torch.manual_seed(0)
     network = BritsNetwork(FEATURES, hidden=HIDDEN).to(device)
     rows, cut = rows_on_device(batch)
-
-    def loss(cut: BatchIndex, generator: Generator, kl_scale: Tensor) -> Loss:
-        return network.loss(rows.batch(cut), generator, kl_scale)
-
-    return training_step(network, loss, cut, device)
+    return training_step(BatchLoss(network, rows), cut, device)
 
 
 @torch.no_grad()

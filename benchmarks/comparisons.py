@@ -23,7 +23,7 @@ from gpvae.data.panel import Bools, Floats
 from gpvae.data.scaling import Scaling
 from gpvae.datasets import physionet
 from gpvae.evaluation import metrics
-from gpvae.imputers.registry import NAMES, method
+from gpvae.imputers.registry import METHODS, method
 
 PEER = "PyPOTS's BRITS"
 BATCH, EPOCHS, PATIENCE, HIDDEN = 64, 48, 10, 108  # our defaults: 3,000 steps, and a fifth of the epochs
@@ -80,7 +80,7 @@ def replace_row(output: Path, row: dict[str, object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--methods", nargs="+", choices=(*NAMES, PEER), default=[*NAMES, PEER])
+    parser.add_argument("--methods", nargs="+", choices=(*METHODS, PEER), default=[*METHODS, PEER])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, default=provenance.ROOT / "results" / "physionet_methods.csv")

@@ -126,7 +126,7 @@ def pm25_by_month(selection: Selection) -> Iterator[Experiment]:
     task = Task("ST-MVL", Panel.from_array(air.panel.values[windows]), air.truth[windows.ravel()], cells)
     original = Scaling(np.zeros(len(air.panel.columns)), np.ones(len(air.panel.columns)))
     units = {"original": original, "standardised": Scaling.of(training, standardise=True)}
-    yield Experiment("PM2.5", "", training, [task], units, {"window": hours}, window=hours, stride=1)
+    yield Experiment("PM2.5", "", training, [task], units, {"recipe.window": hours}, window=hours, stride=1)
 
 
 def tables(selection: Selection) -> Iterator[Experiment]:

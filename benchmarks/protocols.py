@@ -36,17 +36,18 @@ import peers
 import provenance
 from protocol_data import PROTOCOLS, Experiment, Selection, Task
 
-from gpvae import GPVAE, ModelConfig
 from gpvae.data.panel import Bools, DataError, Floats
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import metrics
 from gpvae.evaluation.provenance import describe
+from gpvae.imputers import registry
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.imputation import CELLS_PER_CHUNK, Imputation
-from gpvae.imputers.registry import NAMES, method
+from gpvae.imputers.registry import method
+from gpvae.paper.presets import changed
 
 Row = dict[str, Any]
-METHODS = (*NAMES, *peers.PAPER_SETTINGS)
+METHODS = (*registry.METHODS, *peers.PAPER_SETTINGS)
 KEY = (
     *("protocol", "data", "fold", "pattern", "units", "method", "label", "settings_digest"),
     *("seed", "samples", "small"),
@@ -59,18 +60,18 @@ COLUMNS = (
 
 
 def new_imputer(name: str, experiment: Experiment, changes: Mapping[str, Any], seed: int, device: str) -> Imputer:
-    """A method with the settings of the experiment and the `changes`; model.x = y changes the model's x."""
-    settings = {key: value for key, value in changes.items() if not key.startswith("model.")}
-    of_model = {key.removeprefix("model."): value for key, value in changes.items() if key.startswith("model.")}
+    """A method with the settings of the experiment and the `changes`, by dotted paths: recipe.masking.runs = 0.5."""
     if name in peers.PAPER_SETTINGS:
-        settings = {**peers.PAPER_SETTINGS[name], **settings}
+        settings = {**peers.PAPER_SETTINGS[name], **changes}
         return peers.Peer(name, settings, experiment.window, experiment.stride, seed, device)
-    imputer = method(name, **{**experiment.settings, **settings, "seed": seed, "device": device})
-    if of_model:
-        if not isinstance(imputer, GPVAE):
-            raise DataError(f"{name} has no model, so {', '.join(of_model)} cannot be set")
-        imputer.model = ModelConfig.from_plain({**imputer.model.to_plain(), **of_model})
-    return imputer
+    imputer = method(name, seed=seed, device=device)
+    changes = {k: tuple(v) if isinstance(v, list) else v for k, v in {**experiment.settings, **changes}.items()}
+    if not registry.METHODS[name].trained:
+        changes = {k: v for k, v in changes.items() if k.partition(".")[0] not in registry.TRAINING_SETTINGS}
+    try:
+        return imputer.set_params(**changed(imputer.get_params(deep=False), changes))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{name} has no setting {', '.join(changes)}: {error}") from error
 
 
 def digest(imputer: Imputer) -> str:

@@ -6,21 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import nn
 
-from gpvae.data.batches import Batch, BatchIndex, Rows
-from gpvae.models.model import Loss
-from gpvae.training.loop import Progression, TrainingConfig, fabric_for, tensor_cores, update_of
+from gpvae.data.batches import Batch, BatchIndex, RowTensors
+from gpvae.training.config import TrainingConfig
+from gpvae.training.devices import make_fabric, tensor_cores
+from gpvae.training.optimizers import make_optimizer
+from gpvae.training.state import TrainState
+from gpvae.training.step import TrainStep
 
-LossFunction = Callable[[BatchIndex, Generator, Tensor], Loss]
 
-
-def rows_on_device(batch: Batch) -> tuple[Rows, BatchIndex]:
+def rows_on_device(batch: Batch) -> tuple[RowTensors, BatchIndex]:
     """The batch as rows on its device, and the cut that gathers it from them."""
     series, time, features = batch.values.shape
     device = batch.values.device
     empty = torch.zeros(1, features, device=device)
-    rows = Rows(
+    rows = RowTensors(
         values=torch.cat([batch.values.flatten(0, 1), empty]),
         observed=torch.cat([batch.observed.flatten(0, 1), empty.bool()]),
         times=torch.arange(time, device=device, dtype=torch.float64).repeat(series),
@@ -30,24 +31,15 @@ def rows_on_device(batch: Batch) -> tuple[Rows, BatchIndex]:
 
 
 def training_step(
-    model: nn.Module,
-    loss: LossFunction,
-    cut: BatchIndex,
-    device: str,
-    *,
-    precision: str = "32-true",
-    compile: bool = False,
+    objective: nn.Module, cut: BatchIndex, device: str, *, precision: str = "32-true", compile: bool = False
 ) -> Callable[[], None]:
-    """A function that updates the weights once; recorded as a graph on CUDA."""
-    run = Progression()
-    update = update_of(model, loss, TrainingConfig(epochs=1), fabric_for(device, precision), run, compile=compile)
-    update.begin_epoch()
-
-    def step() -> None:
-        update(cut)
-        run.count_step()
-
-    return step
+    """A function that updates the weights once; captured in a graph on CUDA."""
+    fabric, config, state = make_fabric(device, precision), TrainingConfig(epochs=1), TrainState()
+    optimizer = make_optimizer(objective, config, fabric.device, compile=compile)
+    module, optimizer = fabric.setup(objective, optimizer)
+    step = TrainStep(module, optimizer, fabric, config, compile=compile)
+    step.begin_epoch(state)
+    return lambda: step(cut, state)
 
 
 def time_and_memory(build: Callable[[], Callable[[], None]], device: str) -> tuple[float, float]:

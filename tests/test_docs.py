@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import gpvae.imputers.neural
 from gpvae import cli
+from gpvae.training import recipe
 
 README = Path(__file__).parents[1] / "README.md"
 METHODS = README.parent / "docs" / "methods.md"
@@ -24,9 +24,9 @@ def blocks(page: Path, language: str) -> list[str]:
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, and defaults that train for one step."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpvae.imputers.neural, "STEPS_AT_LEAST", 1)
-    monkeypatch.setattr(gpvae.imputers.neural, "STEPS_ANNEALED", 1)
-    monkeypatch.setattr(gpvae.imputers.neural, "EPOCHS_AT_LEAST", 1)
+    monkeypatch.setattr(recipe, "MIN_STEPS", 1)
+    monkeypatch.setattr(recipe, "ANNEALED_STEPS", 1)
+    monkeypatch.setattr(recipe, "MIN_EPOCHS", 1)
     return tmp_path
 
 

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from gpvae.imputers.grui_gan import GRUIGAN
     from gpvae.imputers.imputation import Imputation
     from gpvae.imputers.simple import Forward, Linear, Mean
-    from gpvae.models.model import ModelConfig
+    from gpvae.models.config import ModelConfig
+    from gpvae.models.default import DEFAULT
+    from gpvae.training.masking import Masking
+    from gpvae.training.recipe import DEFAULT_RECIPE, Recipe
 
 __version__ = version("gpvae")
 __all__ = [
     "BRITS",
+    "DEFAULT",
+    "DEFAULT_RECIPE",
     "GP",
     "GPVAE",
     "GRUIGAN",
@@ -34,9 +39,11 @@ __all__ = [
     "Imputation",
     "Imputer",
     "Linear",
+    "Masking",
     "Mean",
     "ModelConfig",
     "Panel",
+    "Recipe",
     "evaluation",
     "load",
     "paper",
@@ -60,7 +67,10 @@ _HOMES = {
     **dict.fromkeys(("DataError", "Panel"), "gpvae.data.panel"),
     "Conformal": "gpvae.imputers.conformal",
     "Imputation": "gpvae.imputers.imputation",
-    "ModelConfig": "gpvae.models.model",
+    "DEFAULT": "gpvae.models.default",
+    "Masking": "gpvae.training.masking",
+    "ModelConfig": "gpvae.models.config",
+    **dict.fromkeys(("DEFAULT_RECIPE", "Recipe"), "gpvae.training.recipe"),
     "read": "gpvae.data.files",
 }
 

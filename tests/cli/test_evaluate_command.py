@@ -22,6 +22,24 @@ def test_evaluate_prints_all_scores_and_baselines(run: Run, sensors: Path) -> No
     )
 
 
+def test_a_preset_is_compared_with_other_methods(run: Run, sensors: Path) -> None:
+    words = [
+        "--id",
+        "sensor",
+        "--preset",
+        "physionet",
+        "--methods",
+        "linear,gp-vae",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    result = run("evaluate", "sensors.csv", *words)
+    assert result.exit_code == 0, result.output
+    assert all(name in result.output for name in ("linear", "gp-vae"))
+
+
 @pytest.mark.parametrize("gaps", list(options.Gaps))
 def test_evaluate_with_gaps_of_every_kind(run: Run, gaps: str) -> None:
     rng = np.random.default_rng(0)

@@ -7,9 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Run
+
+import gpvae
+from gpvae.training.checkpoint import STAGES
 
 
 @pytest.mark.parametrize("command", ["fit", "impute"])
@@ -34,6 +38,7 @@ def test_full_disk_keeps_the_checkpoint(run: Run, sensors: Path, monkeypatch: py
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(sensors: Path) -> None:
     folder = sensors.parent
     words = [sys.executable, "-m", "gpvae", "fit", "sensors.csv", "-o", "model", "--id", "sensor", "--epochs", "60"]
@@ -56,3 +61,23 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(sensors: Path) -> None:
     assert subprocess.run(words, cwd=folder, capture_output=True, timeout=120).returncode == 0
     weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("model", "unbroken")]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("words", [["fit", "-o", "model"], ["impute", "-o", "out.csv"]])
+def test_checkpoints_of_all_stages_are_removed_at_the_end(
+    run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """A forked run has a file for each branch."""
+    fit = gpvae.GPVAE.fit
+
+    def forked(self: gpvae.GPVAE, data: object, y: None = None, **places: Any) -> gpvae.GPVAE:
+        fitted = fit(self, data, **places)
+        for stage in STAGES:
+            Path(f"{places['checkpoint']}.{stage}").write_text("")
+        return fitted
+
+    monkeypatch.setattr(gpvae.GPVAE, "fit", forked)
+    command, *output = words
+    result = run(command, "sensors.csv", *output, "--id", "sensor", "--epochs", "1", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert [path for path in Path().iterdir() if ".checkpoint" in path.name] == []

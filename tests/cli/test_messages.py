@@ -33,7 +33,7 @@ def test_version(run: Run) -> None:
 
 
 def test_methods_and_gaps_match_the_library() -> None:
-    assert set(METHODS) == set(registry.NAMES)
+    assert METHODS is registry.METHODS
     assert {gaps.value for gaps in options.Gaps} == set(missingness.MECHANISMS) - {"spatial"}  # for images
 
 
@@ -108,7 +108,7 @@ BAD_TABLES = {
             "--kind needs one of vae, hi-vae, gp-vae (for categories also mean, forward, linear); linear treats",
         ),
         ("evaluate good.csv --methods linear,magic", "--methods: unknown method 'magic'; choose from mean"),
-        ("impute good.csv -o out.csv --preset sprites", "image_shape (3, 64, 64) has 12288 values"),
+        ("impute good.csv -o out.csv --preset sprites", "frames of shape (3, 64, 64) have 12288 values"),
         ("fit good.csv -o good.csv", "good.csv exists already"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
         ("evaluate good.csv --hold-out 0", "must be between 0 and 1"),

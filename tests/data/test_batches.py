@@ -9,7 +9,7 @@ import torch
 from gpvae.data.batches import (
     Batches,
     BatchIndex,
-    NearestValues,
+    NearestVisible,
     RowTensors,
     Window,
     median_step,
@@ -140,7 +140,7 @@ def nearest_by_search(values: list[float], seen: list[bool], times: list[float],
 @pytest.mark.parametrize("grid", [True, False])
 def test_nearest_values_equal_a_search_cell_by_cell(grid: bool) -> None:
     values, observed, times = cells(grid=grid)
-    found = torch.stack(NearestValues.of(values, observed, times), dim=-1)
+    found = torch.stack(NearestVisible.of(values, observed, times), dim=-1)
     for b in range(3):
         when = [0.7 * i for i in range(12)] if not isinstance(times, torch.Tensor) else times[b].tolist()
         for j in range(6):
@@ -155,9 +155,9 @@ def test_nearest_values_on_a_grid_equal_those_at_its_times() -> None:
     assert isinstance(step, float)
     times = (5 + step * torch.arange(12, dtype=torch.float64)).expand(3, 12)
     for name, on_grid, at_times in zip(
-        NearestValues._fields,
-        NearestValues.of(values, observed, step),
-        NearestValues.of(values, observed, times),
+        NearestVisible._fields,
+        NearestVisible.of(values, observed, step),
+        NearestVisible.of(values, observed, times),
         strict=True,
     ):
         torch.testing.assert_close(on_grid, at_times, msg=name)
@@ -167,12 +167,12 @@ def test_nearest_values_on_a_grid_equal_those_at_its_times() -> None:
 def test_nearest_values_of_a_cell_never_depend_on_the_cell_itself(grid: bool) -> None:
     """Neither on its value nor on whether it is visible; those of other cells of its column do."""
     values, observed, times = cells(series=1, grid=grid)
-    before = NearestValues.of(values, observed, times)
+    before = NearestVisible.of(values, observed, times)
     for i, j in [(0, 0), (3, 0), (7, 1), (0, 2), (11, 3), (5, 4), (5, 5), (11, 5)]:
         other, seen = values.clone(), observed.clone()
         other[0, i, j] += 10
         seen[0, i, j] = True
-        moved = torch.stack(NearestValues.of(other, seen, times)) != torch.stack(before)
+        moved = torch.stack(NearestVisible.of(other, seen, times)) != torch.stack(before)
         assert not moved[:, 0, i, j].any()
         assert moved[:, 0, :, j].any()
         moved[:, 0, :, j] = False
@@ -183,14 +183,14 @@ def test_nearest_values_do_not_depend_on_values_that_are_not_visible() -> None:
     values, observed, times = cells(grid=False)
     noise = torch.where(observed, values, 99.0)
     for first, second in zip(
-        NearestValues.of(values, observed, times), NearestValues.of(noise, observed, times), strict=True
+        NearestVisible.of(values, observed, times), NearestVisible.of(noise, observed, times), strict=True
     ):
         assert torch.equal(first, second)
 
 
 def test_nearest_values_are_as_precise_as_the_values() -> None:
     values, observed, times = cells(grid=False)
-    double, single = (NearestValues.of(values.to(dtype), observed, times) for dtype in (torch.float64, torch.float32))
+    double, single = (NearestVisible.of(values.to(dtype), observed, times) for dtype in (torch.float64, torch.float32))
     for wide, narrow in zip(double, single, strict=True):
         assert narrow.dtype == torch.float32
         torch.testing.assert_close(narrow.double(), wide, rtol=1e-5, atol=1e-6)
@@ -199,7 +199,7 @@ def test_nearest_values_are_as_precise_as_the_values() -> None:
 def test_interpolation_between_neighbours_that_are_very_close_in_time() -> None:
     values = torch.tensor([[[1.0], [0.0], [3.0]]])
     times = torch.tensor([[0.0, 1e-9, 4e-9]], dtype=torch.float64)
-    around = NearestValues.of(values, values > 0, times)
+    around = NearestVisible.of(values, values > 0, times)
     torch.testing.assert_close(around.interpolated[0, 1], torch.tensor([1.5]))
-    same = NearestValues.of(values, values > 0, torch.zeros_like(times))
+    same = NearestVisible.of(values, values > 0, torch.zeros_like(times))
     assert 1.0 <= float(same.interpolated[0, 1]) <= 3.0

@@ -254,7 +254,7 @@ class TestBadFiles:
             ("in.csv", b"x,x\n1,2\n", {}, ": two columns are named 'x'"),
             ("in.csv", b"x,y\na,b\n", {}, ": the table has no numeric column"),
             ("in.csv", b"x,y\n1,2\nno,b\n", {"columns": ["x"]}, ": column 'x' must be numeric, got 'no' in row 2"),
-            ("in.csv", b"x,y\n1,a\n2,b\n", {"columns": ["y"], "id": "z"}, ": column 'y' must be numeric, got 'a' in row 1"),
+            ("in.csv", b"x,y\n1,a\n2,b\n", {"columns": ["y"], "id": "z"}, ": column 'y' must be numeric, got 'a'"),
             ("in.csv", b"x,y\n1,2\n", {"id": "who"}, ": there is no column 'who'; the columns are x, y"),
             ("in.csv", b"x,y\n1,2\n", {"time": "when"}, ": there is no column 'when'"),
             ("in.csv", b"x,y\n1,2\n", {"columns": ["z"]}, ": there is no column 'z'"),

@@ -1,5 +1,6 @@
 """Kinds of columns: what is refused, and text in frames and files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pandas as pd
 import pytest
 from ward import KINDS, ward, with_gaps
 
-from gpvae import BRITS, GPVAE, Conformal, DataError, Linear, ModelConfig, Panel, load, read
+from gpvae import BRITS, DEFAULT, GPVAE, Conformal, DataError, Linear, ModelConfig, Panel, load, read
 from gpvae.data.files import read_table
+from gpvae.models.likelihoods import Bernoulli
 
 
 @pytest.mark.parametrize(
@@ -70,11 +72,11 @@ def test_invalid_kinds_are_refused(kinds: Any, message: str) -> None:
 
 
 def test_kinds_need_a_mapping_and_a_likelihood_for_real_columns() -> None:
-    with pytest.raises(TypeError, match="kinds names columns and their kinds"):
+    with pytest.raises(TypeError, match="kinds must map columns to kinds"):
         GPVAE(kinds=["count"], device="cpu").fit(ward())  # type: ignore[arg-type]
     bits = np.random.default_rng(0).integers(0, 2, (30, 2)).astype(float)
-    with pytest.raises(ValueError, match="only where others are real numbers"):
-        GPVAE(ModelConfig(likelihood="bernoulli"), kinds={"x0": "binary"}, device="cpu").fit(bits)
+    with pytest.raises(ValueError, match="a Bernoulli likelihood is for all columns"):
+        GPVAE(ModelConfig(likelihood=Bernoulli()), kinds={"x0": "binary"}, device="cpu").fit(bits)
 
 
 def test_imputers_without_kinds_leave_text_unchanged() -> None:
@@ -103,7 +105,7 @@ def test_text_columns_of_a_file_are_filled(tmp_path: Path, fitted: GPVAE) -> Non
     assert panel.labels["alarm"] == ("False", "True")
     assert panel.observed.sum() == holey.notna().to_numpy().sum()
     assert len(read(tmp_path / "ward.csv", categories=["unit"]).columns) == 4
-    model = ModelConfig(latent_dim=3, decoder_widths=(16,))
+    model = replace(DEFAULT, latent_dim=3, decoder_widths=(16,))
     imputer = GPVAE(model, kinds=KINDS, epochs=2, device="cpu").fit(panel)
     table.write(tmp_path / "out.csv", imputer.impute(panel, samples=20).to_frame(interval=0.8), force=False)
     before, after = ((tmp_path / name).read_text().splitlines() for name in ("ward.csv", "out.csv"))
@@ -125,7 +127,7 @@ def test_text_columns_given_as_numbers_or_empty(fitted: GPVAE) -> None:
 
 def test_booleans_with_gaps_are_filled_and_mixed_types_refused() -> None:
     frame = pd.DataFrame({"x": np.arange(40.0), "b": [True, None, False, True] * 10})
-    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    model = replace(DEFAULT, latent_dim=2, decoder_widths=(8,))
     filled = GPVAE(model, kinds={"b": "binary"}, epochs=1, device="cpu").fit(frame).impute(frame, samples=5).to_frame()
     assert set(filled["b"]) == {True, False}
     for odd in ([1, "a"] * 20, [pd.Timestamp("2020-01-01"), None] * 20):
@@ -137,7 +139,7 @@ def test_booleans_with_gaps_are_filled_and_mixed_types_refused() -> None:
 
 def test_column_names_may_be_numbers(tmp_path: Path) -> None:
     frame = pd.DataFrame({0: np.arange(40.0), 1: ["a", None, "b", "a"] * 10})
-    fitted = GPVAE(ModelConfig(latent_dim=2), kinds={1: "categorical"}, epochs=1, device="cpu").fit(frame)  # type: ignore
+    fitted = GPVAE(replace(DEFAULT, latent_dim=2), kinds={1: "categorical"}, epochs=1, device="cpu").fit(frame)  # type: ignore
     fitted.save(tmp_path / "model")
     again = load(tmp_path / "model", device="cpu")
     assert again.impute(frame, samples=5).to_frame().equals(fitted.impute(frame, samples=5).to_frame())
@@ -146,7 +148,7 @@ def test_column_names_may_be_numbers(tmp_path: Path) -> None:
 def test_a_text_column_that_looks_like_numbers_in_a_new_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,r\n" + "\n".join(f"{i},{'123x'[i % 4]}" for i in range(40)) + "\n")
     (tmp_path / "b.csv").write_text("x,r\n" + "\n".join(f"{i},{['1', '2', 'NA'][i % 3]}" for i in range(40)) + "\n")
-    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    model = replace(DEFAULT, latent_dim=2, decoder_widths=(8,))
     fitted = GPVAE(model, kinds={"r": "categorical"}, epochs=1, device="cpu").fit(
         read(tmp_path / "a.csv", categories=["r"])
     )

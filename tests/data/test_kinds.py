@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from ward import ward, with_gaps
 
-from gpvae import GPVAE, VAE, Linear, Mean, ModelConfig, Panel, load, missingness
+from gpvae import DEFAULT, GPVAE, VAE, Linear, Mean, ModelConfig, Panel, load, missingness
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import evaluate
 from gpvae.imputers.imputation import Draws
-from gpvae.models.distributions import (
-    PerColumn,
-    Poisson,
-)
-from gpvae.models.model import PLAIN
+from gpvae.models.encoders import Attention, Convolution
+from gpvae.models.likelihoods import MixedLikelihood, PoissonLikelihood
+from gpvae.training import recipe
 
 
 def test_scaling_round_trip() -> None:
@@ -183,7 +181,7 @@ def test_numeric_classes_have_standard_deviations_in_their_units() -> None:
     rng = np.random.default_rng(0)
     data = rng.choice([10.0, 20.0, 300.0], size=(200, 1))
     data[::4] = np.nan
-    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
+    model = replace(DEFAULT, latent_dim=2, decoder_widths=(8,))
     result = GPVAE(model, kinds={"x0": [10, 20, 100, 300]}, epochs=2, device="cpu").fit(data).impute(data, samples=500)
     assert result.draws is not None
     assert result.draws.scaling.levels == ((10, 20, 100, 300),)
@@ -195,12 +193,12 @@ def test_numeric_classes_have_standard_deviations_in_their_units() -> None:
 def test_counts_start_from_the_typical_count() -> None:
     data = np.random.default_rng(0).poisson([3, 2000], size=(300, 2)).astype(float)
     data[::5] = np.nan
-    model = replace(PLAIN, latent_dim=2, decoder_widths=(8,))
+    model = ModelConfig(latent_dim=2, decoder_widths=(8,))
     fitted = GPVAE(model, kinds={"x0": "count", "x1": "count"}, epochs=1, device="cpu").fit(data)
-    likelihood = fitted.model_.likelihood
-    assert isinstance(likelihood, PerColumn)
+    likelihood = fitted.method_.network.likelihood
+    assert isinstance(likelihood, MixedLikelihood)
     poisson = likelihood.parts[0]
-    assert isinstance(poisson, Poisson)
+    assert isinstance(poisson, PoissonLikelihood)
     np.testing.assert_allclose(poisson.typical.numpy(), [3, 2000], rtol=0.1)
     assert np.abs(fitted.impute(data).mean[::5, 1] - 2000).mean() < 500
 
@@ -209,7 +207,7 @@ def test_intervals_of_real_columns_are_calibrated_beside_other_kinds() -> None:
     rng = np.random.default_rng(0)
     data = np.stack([rng.standard_t(3, 4000) * 5, rng.poisson(3, 4000)], axis=1)
     holey = np.where(rng.random(data.shape) < 0.2, np.nan, data)
-    model = ModelConfig(latent_dim=2, encoder_filters=8, encoder_widths=(8,), decoder_widths=(8,))
+    model = replace(DEFAULT, latent_dim=2, encoder=Attention(8), decoder_widths=(8,))
     lower, upper = GPVAE(model, kinds={"x1": "count"}, epochs=4, device="cpu").fit(holey).impute(holey).interval(0.9)
     inside = ((lower <= data) & (data <= upper))[:, 0]
     assert 0.87 < inside[np.isnan(holey[:, 0])].mean() < 0.93
@@ -220,9 +218,10 @@ def test_scores_of_categories_do_not_depend_on_the_order_of_labels() -> None:
     truth = ward()
     panel = Panel.from_frame(truth, categories=["unit", "grade"])
     cells = missingness.random(panel, 0.2, 0)
-    model = ModelConfig(latent_dim=4, encoder_filters=32, encoder_window=9, encoder_widths=(32,), decoder_widths=(32,))
+    model = replace(DEFAULT, latent_dim=4, encoder=Attention(32), decoder_widths=(32,))
+    quick = replace(recipe.DEFAULT_RECIPE, learning_rate=2e-2)
     kinds = {"grade": ["low", "mid", "high"], "unit": "categorical"}
-    methods = {"gp-vae": GPVAE(model, kinds=kinds, epochs=60, learning_rate=2e-2, device="cpu"), "linear": Linear()}
+    methods = {"gp-vae": GPVAE(model, kinds=kinds, recipe=quick, epochs=60, device="cpu"), "linear": Linear()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = evaluate(panel, cells, methods)
@@ -239,7 +238,7 @@ def test_scores_of_categories_do_not_depend_on_the_order_of_labels() -> None:
         assert right.mean() > 0.6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        visits = {"vae": GPVAE(VAE, kinds=kinds | {"visits": "categorical"}, epochs=1, device="cpu"), "mean": Mean()}
+        visits = {"vae": GPVAE(**VAE, kinds=kinds | {"visits": "categorical"}, epochs=1, device="cpu"), "mean": Mean()}
         of_all, of_text = evaluate(panel, cells, visits).scores
     assert of_all.accuracy is not None
     assert of_text.accuracy is None  # it fills fewer columns of classes, so the shares would not compare
@@ -255,8 +254,9 @@ def test_scores_of_categories_do_not_depend_on_the_order_of_labels() -> None:
 def test_a_vae_does_not_read_missing_classes_as_the_first_class() -> None:
     data = ward().drop(columns=["dose", "visits", "alarm", "grade"])
     data.loc[np.random.default_rng(0).random(300) < 0.6, "unit"] = None
-    small = ModelConfig.from_plain(VAE.to_plain() | {"latent_dim": 4, "decoder_widths": (32,), "encoder_filters": 32})
-    fitted = GPVAE(small, kinds={"unit": "categorical"}, epochs=150, learning_rate=5e-3, device="cpu").fit(data)
+    small = replace(VAE["model"], latent_dim=4, decoder_widths=(32,), encoder=Convolution(32, 1))
+    rates = replace(VAE["recipe"], learning_rate=5e-3)
+    fitted = GPVAE(small, recipe=rates, kinds={"unit": "categorical"}, epochs=150, device="cpu").fit(data)
     filled = fitted.impute(data).to_frame()
     assert (filled["unit"] == ward()["unit"])[data["unit"].isna()].mean() > 0.55
 

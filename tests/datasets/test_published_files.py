@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 class TestRealFiles:
     """Known figures of the published files."""
 

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from gpvae import (
+    DEFAULT,
     GPVAE,
     DataError,
     Forward,
     Imputer,
     Linear,
     Mean,
-    ModelConfig,
     Panel,
     cli,
     missingness,
@@ -28,7 +29,10 @@ from gpvae.evaluation import evaluate
 from gpvae.paper.reproduction import Record, driver, runs_of
 
 DATA = os.environ.get("GPVAE_DATA")
-pytestmark = pytest.mark.skipif(not DATA, reason="GPVAE_DATA names no folder with the real data")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA, reason="GPVAE_DATA names no folder with the real data"),
+]
 
 
 def test_beijing_station_is_read_and_filled() -> None:
@@ -39,7 +43,7 @@ def test_beijing_station_is_read_and_filled() -> None:
     assert panel.observed.mean(axis=0).round(3).tolist() == [0.979, 0.909, 0.999, 0.999]
     first = Panel.from_frame(panel.fill(panel.values), time="No", columns=columns)
     assert np.array_equal(first.values, panel.values, equal_nan=True)
-    model = GPVAE(ModelConfig(latent_dim=4, decoder_widths=(32,)), epochs=1, device="cpu").fit(panel)
+    model = GPVAE(replace(DEFAULT, latent_dim=4, decoder_widths=(32,)), epochs=1, device="cpu").fit(panel)
     filled = model.impute(panel, samples=2)
     assert np.isfinite(filled.mean).all()
     assert np.array_equal(filled.mean[panel.observed], panel.values[panel.observed])

@@ -16,7 +16,7 @@ from gpvae.gp import (
     neighbour_factor,
 )
 from gpvae.gp.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
-from gpvae.models.distributions import GPPrior, neighbours_for
+from gpvae.models.prior import GPPrior, Prior
 
 KERNELS: list[Kernel] = [
     Cauchy(3.0),
@@ -199,7 +199,7 @@ def test_long_irregular_factor_does_not_depend_on_the_chunk() -> None:
 def test_default_neighbours_approximate_the_full_process(length_scale: float) -> None:
     """KL from the full GP to its neighbour conditionals: at most 1e-4 nats a step."""
     times = torch.arange(300, dtype=torch.float64)
-    prior = prior_of(Cauchy(length_scale), neighbours_for(length_scale))
+    prior = prior_of(Cauchy(length_scale), Prior(Cauchy(length_scale)).order)
     u, k = prior.factor(1.0, torch.float64).to_dense(300)[0], dense_prior(prior, times)[0]
     kl = 0.5 * (torch.trace(u @ k @ u.mT) - 300 - torch.logdet(k)) - u.diagonal().log().sum()
     assert 0 < kl / 300 < 1e-4
@@ -207,7 +207,7 @@ def test_default_neighbours_approximate_the_full_process(length_scale: float) ->
 
 def test_the_physionet_preset_approximates_the_full_process() -> None:
     """KL from the full GP (T 48, l 7) to its 16 neighbour conditionals: less than 2e-5 nats a step."""
-    prior = prior_of(Cauchy(7.0), neighbours_for(7.0))
+    prior = prior_of(Cauchy(7.0), Prior(Cauchy(7.0)).order)
     u, k = prior.factor(1.0, torch.float64).to_dense(48)[0], dense_prior(prior, torch.arange(48.0).double())[0]
     kl = 0.5 * (torch.trace(u @ k @ u.mT) - 48 - torch.logdet(k)) - u.diagonal().log().sum()
     assert 0 < kl / 48 < 2e-5

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from gpvae.gp import fast, linear_recurrence
-from gpvae.models import networks
+from gpvae.models import images
 
 gpu = pytest.importorskip("gpvae.gp.gpu", reason="no Triton, or too old", exc_type=ImportError)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,15 +92,15 @@ def test_two_convolutions(
 def test_image_preprocessor_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """It equals the layers applied one by one."""
     torch.manual_seed(0)
-    network = networks.ImagePreprocessor((2, 5, 4), filters=20).to(DEVICE)
+    network = images.ImagePreprocessor((2, 5, 4), filters=20).to(DEVICE)
     for weight in network.parameters():
         torch.nn.init.normal_(weight)
     x = torch.rand(3, 2, 40, device=DEVICE)
     plain = network.layers(x.reshape(6, 2, 5, 4)).reshape(3, 2, 20)
-    monkeypatch.setattr(networks, "_on_triton", lambda x: True)
+    monkeypatch.setattr(images, "_on_triton", lambda x: True)
     calls = list[int]()
-    fused = networks.fused
-    monkeypatch.setattr(networks, "fused", lambda *given: calls.append(1) or fused(*given))
+    fused = images.fused
+    monkeypatch.setattr(images, "fused", lambda *given: calls.append(1) or fused(*given))
     found = network(x)
     assert calls
     torch.testing.assert_close(found, plain, rtol=2e-2, atol=2e-2 * float(plain.detach().abs().max()))

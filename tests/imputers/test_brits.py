@@ -3,19 +3,34 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from gpvae import Linear, Mean
 from gpvae.data.batches import Batch
 from gpvae.imputers import brits
 from gpvae.imputers.brits import BothWays, BritsNetwork
-from gpvae.training.loop import TrainingConfig, fabric_for, train
+from gpvae.models.loss import Loss
+from gpvae.training.config import TrainingConfig
+from gpvae.training.devices import make_fabric
+from gpvae.training.loop import train
 
 ANY = Generator()  # nothing is drawn from it
+
+
+class OneBatch(nn.Module):
+    """The loss of a network on the same batch in every step."""
+
+    def __init__(self, net: BritsNetwork, batch: Batch):
+        super().__init__()
+        self.net, self.batch = net, batch
+
+    def forward(self, _: Tensor, generator: Generator, kl_scale: Tensor) -> Loss:
+        return self.net.loss(self.batch, generator, kl_scale)
 
 
 def seeded(seed: int) -> Generator:
@@ -159,7 +174,7 @@ def test_gradients_by_finite_differences(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("grid", [True, False])
-def test_what_stands_in_gaps_and_padding_does_not_matter(grid: bool) -> None:
+def test_values_of_gaps_and_padding_do_not_matter(grid: bool) -> None:
     net, batch = network(), random_batch(RAGGED, grid=grid)
     other = replace(batch, values=torch.where(batch.observed, batch.values, 99.0))
     if isinstance(batch.times, Tensor):
@@ -184,16 +199,16 @@ def test_observed_values_weigh_the_same_in_every_batch() -> None:
     """Two batches of different fill and length, as parts of an epoch, score what they score together."""
     net, batch = network(), random_batch([6, 6, 12, 12])
     batch.observed[:2] &= torch.rand(2, 12, 3, generator=seeded(5)) < 0.3
-    usual = batch.lengths.sum() / 2
+    mean_steps = batch.lengths.sum() / 2
     halves = [
-        Batch(batch.values[half], batch.observed[half], batch.times, batch.lengths[half], usual)
+        Batch(batch.values[half], batch.observed[half], batch.times, batch.lengths[half], mean_steps)
         for half in (slice(0, 2), slice(2, 4))
     ]
     parts = [net.loss(half, ANY).parts["reconstruction"] for half in halves]
     torch.testing.assert_close(torch.stack(parts).mean(), net.loss(batch, ANY).parts["reconstruction"])
 
 
-def test_consistency_is_weighed() -> None:
+def test_consistency_has_its_weight() -> None:
     batch = random_batch(RAGGED)
     net = network()
     weighed = net.loss(batch, ANY).parts["consistency"]
@@ -222,11 +237,21 @@ def test_nothing_or_everything_observed(share: float) -> None:
     assert (loss.parts["consistency" if share else "reconstruction"] == 0).all()
 
 
-def test_long_series_are_filled_in_little_memory() -> None:
+def test_long_series_are_filled_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all but the result takes the memory of a few hundred steps."""
+    parts, run = list[int](), brits._run
+
+    def counted(given: brits._Given, *args: Any) -> Any:
+        parts.append(given.values.shape[1])
+        return run(given, *args)
+
+    monkeypatch.setattr(brits, "_run", counted)
     net = network(features=2, hidden=2, double=False)
-    long = random_batch([30_000], features=2)
+    long = random_batch([5000], features=2)
     filled = net.fill(replace(long, values=long.values.float()), ANY)
-    assert filled.shape == (1, 30_000, 2)
+    assert sum(parts) == 5000
+    assert max(parts) == brits.PART == 256
+    assert filled.shape == (1, 5000, 2)
     assert filled.isfinite().all()
 
 
@@ -266,11 +291,10 @@ def test_learns_from_time_and_from_a_correlated_feature() -> None:
     batch = Batch(values, observed, 1.0, torch.full((96,), 24))
     config = TrainingConfig(epochs=1, learning_rate=0.02)
     train(
-        net,
-        lambda _, generator, warmth: net.loss(batch, generator, warmth),
+        OneBatch(net, batch),
         lambda epoch: torch.zeros(150, 1),
         config,
-        fabric=fabric_for("cpu", "32-true"),
+        fabric=make_fabric("cpu", "32-true"),
     )
     filled = net.fill(batch, ANY).double().numpy()
 
@@ -284,18 +308,17 @@ def test_learns_from_time_and_from_a_correlated_feature() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 @pytest.mark.parametrize("grid", [True, False])
-def test_recorded_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
+def test_graphed_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
     batch, ends = random_batch(RAGGED, grid=grid), []
     for device in ("cpu", "cuda"):
         net = network().to(device)
         times = batch.times.to(device) if isinstance(batch.times, Tensor) else batch.times
         moved = Batch(batch.values.to(device), batch.observed.to(device), times, batch.lengths.to(device))
         train(
-            net,
-            lambda _, generator, warmth, net=net, moved=moved: net.loss(moved, generator, warmth),
+            OneBatch(net, moved),
             lambda epoch, device=device: torch.zeros(8, 1, device=device),
             TrainingConfig(epochs=1),
-            fabric=fabric_for(device, "32-true"),
+            fabric=make_fabric(device, "32-true"),
         )
         ends.append(torch.cat([weight.detach().cpu().flatten() for weight in net.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-8)

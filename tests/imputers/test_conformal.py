@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpvae import GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
+from gpvae import DEFAULT, GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
 from gpvae.imputers.imputation import ConformalIntervals
-from gpvae.models.model import PLAIN
+from gpvae.models.encoders import Attention, Convolution
+from gpvae.models.likelihoods import Bernoulli, Gaussian
 
 SERIES, STEPS = 40, 60
 
@@ -55,8 +56,8 @@ def test_every_column_has_the_nominal_coverage(method: Imputer, level: float) ->
 
 def test_coverage_of_an_imputer_with_standard_deviations() -> None:
     """A hardly trained model, whose own intervals mean little."""
-    sizes = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
-    model = replace(PLAIN, **sizes, noise=0.05)
+    small = Convolution(filters=16, widths=(16,))
+    model = ModelConfig(latent_dim=3, encoder=small, decoder_widths=(16,), likelihood=Gaussian(noise=0.05))
     found = coverage(Conformal(GPVAE(model, epochs=3, device="cpu")), 0.9, range(6), hide_again=True)
     assert (np.abs(found - 0.9) < 3 * np.sqrt(0.09 * (1 / 190 + 1 / 480) / 6) + 0.02).all()
 
@@ -100,13 +101,13 @@ def test_the_last_values_of_a_column_are_not_held_out() -> None:
 def test_positive_columns_stay_positive_and_values_are_checked_by_the_method() -> None:
     rng = np.random.default_rng(0)
     data = np.where(rng.random((20, 40, 1)) < 0.2, np.nan, rng.lognormal(0, 2, (20, 40, 1)))
-    model = ModelConfig(latent_dim=3, encoder_filters=16, encoder_widths=(16,), decoder_widths=(16,))
+    model = replace(DEFAULT, latent_dim=3, encoder=Attention(width=16), decoder_widths=(16,))
     lower, _ = (
         Conformal(GPVAE(model, kinds={"x0": "positive"}, epochs=3, device="cpu")).fit(data).impute(data).interval()
     )
     assert (lower >= 0).all()
     bits = np.where(np.isnan(data), np.nan, data > 1)
-    black_and_white = ModelConfig(latent_dim=3, likelihood="bernoulli", decoder_widths=(16,))
+    black_and_white = ModelConfig(latent_dim=3, decoder_widths=(16,), likelihood=Bernoulli())
     fitted = Conformal(GPVAE(black_and_white, epochs=1, device="cpu")).fit(bits)
     with pytest.raises(DataError, match="needs values between 0 and 1"):
         fitted.impute(bits * 7)
@@ -134,5 +135,5 @@ def test_too_few_held_out_cells_are_an_error() -> None:
     data[3] = np.nan
     with pytest.raises(DataError, match="needs at least 9 held-out cells, got 2"):
         Conformal(Linear()).fit(data).impute(data).interval(0.9)
-    with pytest.raises(ValueError, match="share must be between 0 and 1, got 2"):
+    with pytest.raises(ValueError, match="share must lie between 0 and 1, got 2"):
         Conformal(Linear(), share=2).fit(data)

@@ -1,11 +1,6 @@
-"""The contract of imputers: one battery over all of them. A new one costs an entry in the list."""
+"""The contract of imputers: one battery over all of them."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,88 +10,18 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from battery import ANY_NUMBERS, IMPUTERS, fresh, has_intervals
 from numpy.typing import NDArray
-from sklearn.base import clone
 
-from gpvae import (
-    BRITS,
-    GP,
-    GPVAE,
-    GRUIGAN,
-    HI_VAE,
-    VAE,
-    Conformal,
-    DataError,
-    Forward,
-    Imputer,
-    Linear,
-    Mean,
-    ModelConfig,
-    Panel,
-    load,
-)
-from gpvae.imputers import registry as methods
-from gpvae.imputers.neural import Trained
-from gpvae.training.loop import TrainingError
+from gpvae import DataError, Imputer, Linear, Mean, Panel, load
 
 Array = NDArray[Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*calibrated on single cells")
-SMALL = {"latent_dim": 3, "encoder_filters": 16, "encoder_widths": (16,), "decoder_widths": (16,)}
-BRIEF: dict[str, Any] = {"epochs": 4, "patience": 9, "device": "cpu"}
-
-
-def small(config: ModelConfig) -> ModelConfig:
-    return ModelConfig.from_plain(config.to_plain() | SMALL)
-
-
-IMPUTERS: dict[str, Callable[[], Imputer]] = {
-    "mean": Mean,
-    "forward": Forward,
-    "linear": Linear,
-    "gp": lambda: GP(window=16, **BRIEF),
-    "vae": lambda: GPVAE(small(VAE), **BRIEF),
-    "hi-vae": lambda: GPVAE(small(HI_VAE), **BRIEF),
-    "gp-vae": lambda: GPVAE(small(ModelConfig()), **BRIEF),
-    "gp-vae, positive": lambda: GPVAE(small(ModelConfig()), kinds={"x1": "positive"}, **BRIEF),
-    "brits": lambda: BRITS(hidden=8, **BRIEF),
-    "grui-gan": lambda: GRUIGAN(hidden=8, noise_dim=8, fill_steps=5, **BRIEF),
-    "conformal linear": lambda: Conformal(Linear()),
-    "conformal gp": lambda: Conformal(GP(window=16, **BRIEF)),
-    "conformal brits": lambda: Conformal(BRITS(hidden=8, **BRIEF)),
-    "conformal gp-vae": lambda: Conformal(GPVAE(small(ModelConfig()), **BRIEF)),
-}
-PLAIN = [name for name in IMPUTERS if "positive" not in name]  # which take any numbers, in columns of any name
-TRAINED = [name for name, make in IMPUTERS.items() if isinstance(make(), Trained)]
 
 
 @pytest.fixture(params=IMPUTERS)
 def imputer(request: pytest.FixtureRequest) -> Imputer:
     return IMPUTERS[request.param]()
-
-
-@pytest.fixture(params=TRAINED)
-def trained(request: pytest.FixtureRequest) -> Trained:
-    return cast(Trained, IMPUTERS[request.param]())
-
-
-def fresh(imputer: Imputer) -> Imputer:
-    return cast(Imputer, clone(imputer))
-
-
-def has_intervals(imputer: Imputer) -> bool:
-    return imputer.gives_distributions or isinstance(imputer, Conformal)
-
-
-def test_every_method_is_here() -> None:
-    assert set(methods.NAMES) <= IMPUTERS.keys()
-    for name in methods.NAMES:
-        made = methods.method(name, epochs=3, device="cpu")
-        assert type(made) is type(IMPUTERS[name]())
-    assert cast(Forward, methods.method("forward", before="first", epochs=3)).before == "first"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        methods.method("mean", colour="red")
-    with pytest.raises(ValueError, match="there is no method 'magic'; there are mean, forward"):
-        methods.method("magic")
 
 
 def test_observed_values_come_back_bit_for_bit_and_the_rest_is_finite(imputer: Imputer, waves: Array) -> None:
@@ -110,7 +35,7 @@ def test_observed_values_come_back_bit_for_bit_and_the_rest_is_finite(imputer: I
     assert not np.array_equal(result.mean[gaps][1:], result.mean[gaps][:-1])
 
 
-def test_uncertainty_is_there_or_said_not_to_be(imputer: Imputer, waves: Array) -> None:
+def test_uncertainty_is_given_or_refused_with_a_reason(imputer: Imputer, waves: Array) -> None:
     result = imputer.fit(waves).impute(waves, samples=40)
     gaps = np.isnan(waves)
     if imputer.gives_distributions:
@@ -155,7 +80,7 @@ def test_neither_fit_nor_impute_touches_global_random_state(imputer: Imputer, wa
     assert (float(torch.rand(())), np.random.random()) == expected
 
 
-def test_nothing_missing(imputer: Imputer, waves: Array) -> None:
+def test_complete_data_comes_back_unchanged(imputer: Imputer, waves: Array) -> None:
     whole = np.where(np.isnan(waves), 0.5, waves)
     result = imputer.fit(waves).impute(whole)
     assert np.array_equal(result.mean, whole)
@@ -180,8 +105,8 @@ def test_fit_on_series_of_different_lengths(imputer: Imputer, waves: Array) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in IMPUTERS if name != "grui-gan"])
-def test_result_for_a_series_does_not_depend_on_its_company(name: str, waves: Array) -> None:
-    """Padding and batching leave no trace. (GRUI-GAN's search starts from other noise in other company.)"""
+def test_result_for_a_series_does_not_depend_on_the_others(name: str, waves: Array) -> None:
+    """Padding and batching change nothing. (GRUI-GAN's search starts from noise that depends on the batch.)"""
     imputer = IMPUTERS[name]().fit(waves)
     parts = [waves[0], waves[1, :5], waves[2, :17]]
     mixed = imputer.impute(parts, samples=2000)
@@ -200,7 +125,7 @@ def test_irregular_times(imputer: Imputer, waves: Array) -> None:
 
 
 @pytest.mark.parametrize("name", ["linear", "gp", "gp-vae", "brits", "grui-gan"])
-def test_times_matter_to_those_who_know_them(name: str, waves: Array) -> None:
+def test_methods_that_model_time_use_the_times(name: str, waves: Array) -> None:
     times = np.cumsum(np.random.default_rng(0).uniform(0.5, 3, (12, 30)), axis=1)
     imputer = IMPUTERS[name]().fit(Panel.from_array(waves, times=times))
     other = np.cumsum(np.random.default_rng(1).uniform(0.5, 3, (12, 30)), axis=1)
@@ -208,7 +133,7 @@ def test_times_matter_to_those_who_know_them(name: str, waves: Array) -> None:
     assert not np.allclose(one, two, rtol=1e-7)
 
 
-def test_column_that_was_never_observed_stays_missing_with_a_warning(imputer: Imputer, waves: Array) -> None:
+def test_column_without_values_stays_missing_with_a_warning(imputer: Imputer, waves: Array) -> None:
     waves[..., 1] = np.nan
     with pytest.warns(UserWarning, match="column 'x1' has no observed value: it stays missing"):
         imputer.fit(waves)
@@ -230,7 +155,7 @@ def test_constant_column_is_filled_with_its_value(imputer: Imputer, waves: Array
         np.testing.assert_allclose([lower[..., 1], upper[..., 1]], 42.5)
 
 
-def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(imputer: Imputer, waves: Array) -> None:
+def test_column_that_new_data_lacks_is_filled(imputer: Imputer, waves: Array) -> None:
     imputer.fit(waves)
     waves[..., 1] = np.nan
     filled = imputer.impute(waves, samples=20).mean
@@ -238,7 +163,7 @@ def test_column_missing_from_new_data_is_filled_by_a_model_that_knows_it(imputer
     assert 450 < filled[..., 1].mean() < 550
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ANY_NUMBERS)
 def test_scaling_is_undone(name: str, waves: Array) -> None:
     imputer = IMPUTERS[name]()
     result = imputer.fit(waves).impute(waves, samples=5)
@@ -246,7 +171,7 @@ def test_scaling_is_undone(name: str, waves: Array) -> None:
     np.testing.assert_allclose(scaled.mean, result.mean * 1000 + 7, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ANY_NUMBERS)
 def test_series_of_length_one(name: str) -> None:
     imputer = IMPUTERS[name]()
     data = np.random.default_rng(0).normal(size=(60, 1, 2))
@@ -254,13 +179,13 @@ def test_series_of_length_one(name: str) -> None:
     assert np.isfinite(imputer.fit(data).impute(data, samples=2).mean).all()
 
 
-def test_no_observed_value_at_all(imputer: Imputer) -> None:
+def test_data_without_any_value_is_refused(imputer: Imputer) -> None:
     with pytest.raises(DataError, match=r"no observed value at all|leaves nothing"):
         imputer.fit(np.full((2, 5, 3), np.nan))
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_frames_go_out_as_they_came(name: str, waves: Array) -> None:
+@pytest.mark.parametrize("name", ANY_NUMBERS)
+def test_frames_come_back_as_the_same_type(name: str, waves: Array) -> None:
     imputer = IMPUTERS[name]()
     frame = pd.DataFrame(waves.reshape(-1, 3), columns=["a", "b", "c"]).assign(who=np.repeat(range(12), 30), note="x")
     imputer.fit(Panel.from_frame(frame, id="who"))
@@ -296,8 +221,9 @@ def test_save_and_load_round_trip(imputer: Imputer, waves: Array, tmp_path: Path
     with pytest.raises(DataError, match=f"not a {other.__name__}; gpvae.load takes either"):
         other.load(tmp_path / "model")
     description = json.loads((tmp_path / "model" / "gpvae.json").read_text())
-    (tmp_path / "model" / "gpvae.json").write_text(json.dumps(description | {"settings": {"colour": "red"}}))
-    with pytest.raises(DataError, match="does not hold a model that this version can read"):
+    description["settings"]["colour"] = "red"
+    (tmp_path / "model" / "gpvae.json").write_text(json.dumps(description))
+    with pytest.raises(DataError, match=r"does not hold a model that this version can read: .* 'colour'"):
         load(tmp_path / "model")
 
 
@@ -312,95 +238,3 @@ def test_scikit_learn_conventions(imputer: Imputer, waves: Array) -> None:
         copy.set_params(colour="red")
     with pytest.raises(ValueError, match="at least one sample"):
         copy.impute(waves, samples=0)
-
-
-def test_training_is_watched_over(trained: Trained, waves: Array, tmp_path: Path) -> None:
-    trained.fit(waves, logs=tmp_path / "logs")
-    assert len(trained.history_) == 4
-    assert all(np.isfinite(list(entry.values())).all() and "validation" in entry for entry in trained.history_)
-    assert list((tmp_path / "logs").rglob("*tfevents*"))
-    stopped = fresh(trained).set_params(epochs=50, patience=1, learning_rate=1e-9).fit(waves)
-    assert len(stopped.history_) < 50
-    without = cast(Trained, fresh(trained)).set_params(validation=0.0).fit(waves)
-    assert "validation" not in without.history_[0]
-
-
-def fit_interrupted(imputer: Imputer, sort: type[Trained], data: Array, file: Path, patch: pytest.MonkeyPatch) -> None:
-    """Fit with a Ctrl-C during the third validation."""
-    calls, original = 0, sort._score
-
-    def interrupted(self: Trained, *args: Any) -> float:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args)
-
-    with patch.context() as patched:
-        patched.setattr(sort, "_score", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            imputer.fit(data, checkpoint=file)
-    assert calls == 3
-
-
-def test_interrupted_fit_goes_on(
-    trained: Trained, waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, file = fresh(trained).fit(waves).impute(waves, samples=2).mean, tmp_path / "fit.checkpoint"
-    fit_interrupted(fresh(trained), type(trained), waves, file, monkeypatch)
-    assert np.array_equal(fresh(trained).fit(waves, checkpoint=file).impute(waves, samples=2).mean, expected)
-    with pytest.raises(TrainingError, match="belongs to a run on other data or settings"):
-        fresh(trained).fit(waves[:5], checkpoint=file)
-
-
-def test_conformal_fit_goes_on_too(waves: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, file = IMPUTERS["conformal brits"], tmp_path / "fit.checkpoint"
-    expected = make().fit(waves).impute(waves).interval(0.8)[0]
-    fit_interrupted(make(), BRITS, waves, file, monkeypatch)
-    assert np.array_equal(make().fit(waves, checkpoint=file).impute(waves).interval(0.8)[0], expected)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"epochs": 0}, {"batch_size": 0}, {"window": 1}, {"learning_rate": -1.0}, {"validation": 1.5}, {"patience": 0}],
-    ids=str,
-)
-def test_settings_that_make_no_sense(setting: dict[str, Any], trained: Trained, waves: Array) -> None:
-    (name,) = setting
-    with pytest.raises(ValueError, match=f"{name}=.* makes no sense: it is "):
-        trained.set_params(**setting).fit(waves)
-
-
-def test_other_settings_that_make_no_sense(waves: Array) -> None:
-    for before in ("last", None, np.nan, np.inf, True):
-        with pytest.raises(ValueError, match=r"before must be"):
-            Forward(before).fit(waves)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"optimizer='sgd' makes no sense: it is muon or adam"):
-        GPVAE(optimizer="sgd").fit(waves)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"kernel='rbf' makes no sense: it is one of gpvae.gp.kernels"):
-        GP(kernel="rbf", device="cpu").fit(waves)  # type: ignore[arg-type]
-
-
-def test_seeds_of_numpy(trained: Trained, waves: Array, tmp_path: Path) -> None:
-    trained.set_params(seed=np.int64(3), epochs=1).fit(waves, checkpoint=tmp_path / "run").save(tmp_path / "model")
-    assert load(tmp_path / "model", device="cpu").get_params()["seed"] == 3
-
-
-AT_TORCH = """
-import os, sys
-class Watch:
-    def find_spec(self, name, *_):
-        if name == "torch":
-            print(os.environ["GOMP_SPINCOUNT"])
-sys.meta_path.insert(0, Watch())
-import gpvae.models.model
-"""
-
-
-@pytest.mark.parametrize("given", [None, "7"])
-def test_idle_threads_do_not_spin_unless_told_so(given: str | None) -> None:
-    """PyTorch reads it when it is loaded, so it has to be set before."""
-    others = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
-    told = {} if given is None else {"GOMP_SPINCOUNT": given}
-    found = subprocess.run([sys.executable, "-c", AT_TORCH], env=others | told, capture_output=True, text=True)
-    assert found.stdout.split() == [given or "1000"], found.stderr

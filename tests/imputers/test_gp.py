@@ -1,4 +1,4 @@
-"""A GP for each feature: against dense twins and GPyTorch's own exact GP; gradients, draws, ragged batches, windows."""
+"""A GP for each feature: against dense algebra and GPyTorch's exact GP; gradients, draws, ragged batches, windows."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,11 +12,17 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
+from gpvae import Recipe
 from gpvae.data.batches import Batch, Batches, BatchIndex, RowTensors, Window, prediction_windows
 from gpvae.data.panel import Panel
+from gpvae.data.schema import Schema
 from gpvae.gp.kernels import RBF, Cauchy, Kernel, LatentKernel, Matern, Periodic, RationalQuadratic
-from gpvae.imputers.gp import GP, ChannelGP, _NegativeLogDensity
-from gpvae.training.loop import TrainingConfig, epoch_generator, fabric_for, train
+from gpvae.imputers.gp import GP, ChannelGP, ChannelGPMethod, _NegativeLogDensity
+from gpvae.imputers.point import BatchLoss
+from gpvae.training.config import TrainingConfig
+from gpvae.training.devices import make_fabric
+from gpvae.training.loop import train
+from gpvae.training.seeds import epoch_generator
 
 KERNELS: list[Kernel] = [
     Cauchy(3.0),
@@ -51,6 +57,12 @@ def gp_of(kernel: Kernel = Cauchy(3.0), features: int = 3) -> ChannelGP:
         for parameter in gp.parameters():
             parameter += 0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     return gp
+
+
+def method_of(gp: ChannelGP) -> ChannelGPMethod:
+    features = len(gp.constant)
+    data = np.arange(2.0 * features).reshape(2, features)
+    return ChannelGPMethod(gp, Schema.of(Panel.of(data), standardise=True), Recipe(learning_rate=0.001))
 
 
 def times_of(batch: Batch) -> Tensor:
@@ -153,7 +165,7 @@ class Exact(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(mean, covariance)
 
 
-def test_the_library_agrees() -> None:
+def test_gpytorch_agrees() -> None:
     batch = random_batch(series=1, time=15, features=1, grid=False)
     gp = ChannelGP(1, 0.7 * RBF(1.3)).double()
     with torch.no_grad():
@@ -191,11 +203,11 @@ def test_draws_have_the_posteriors_mean_and_covariance(grid: bool) -> None:
         assert ((centred.mT @ centred / draws - exact).abs() < 5 * error).all()
 
 
-def test_draws_that_are_filled_in_are_spread_evenly_and_still_joint() -> None:
+def test_filled_draws_are_stratified_and_still_joint() -> None:
     """One in each n-th of the cell's Gaussian. Neighbours in a long gap of a smooth series rise and fall together."""
     x = np.sin(np.arange(200) / 9)[:, None]
     x[100:150] = np.nan
-    filled = GP(epochs=3, validation=0.0, device="cpu").fit(x).impute(x, samples=100)
+    filled = GP(epochs=3, recipe=Recipe(validation=0.0), device="cpu").fit(x).impute(x, samples=100)
     gaps = np.isnan(x)
     place = stats.norm.cdf((filled.samples[:, gaps] - filled.mean[gaps]) / filled.std[gaps])  # (sample, cell)
     within = 100 * np.sort(place, axis=0) - np.arange(100)[:, None]
@@ -239,7 +251,7 @@ def test_padding_changes_nothing(grid: bool) -> None:
     assert gp.sample(padded, 2, seeded()).isfinite().all()
 
 
-def test_what_stands_in_missing_cells_does_not_matter() -> None:
+def test_values_of_missing_cells_do_not_matter() -> None:
     gp, batch = gp_of(), random_batch()
     other = replace(batch, values=torch.where(batch.observed, batch.values, 7.0))
     assert torch.equal(gp.loss(batch).total, gp.loss(other).total)
@@ -247,7 +259,7 @@ def test_what_stands_in_missing_cells_does_not_matter() -> None:
     assert torch.equal(gp.sample(batch, 2, seeded()), gp.sample(other, 2, seeded()))
 
 
-def test_a_loss_counts_for_the_steps_of_the_usual_batch() -> None:
+def test_loss_is_divided_by_the_mean_steps_of_an_epoch() -> None:
     gp, batch = gp_of(), random_batch()
     usual = replace(batch, mean_steps=torch.tensor(72.0))
     torch.testing.assert_close(2 * gp.loss(usual).total, gp.loss(batch).total)
@@ -270,7 +282,7 @@ def test_without_observations_the_posterior_is_the_prior(grid: bool) -> None:
 def test_smooth_kernels_with_little_noise_stay_exact() -> None:
     """48 steps of a kernel that reaches over all of them, the noise at its floor, in single precision outside."""
     gp, batch = ChannelGP(1, RBF(30.0)), random_batch(3, 48, 1, share=1.0)
-    gp.likelihood.set_noise(torch.zeros(1))
+    gp.likelihood.raw.detach().fill_(-30)
     single = replace(batch, values=(torch.arange(48.0) / 15).sin().expand(3, 48).unsqueeze(-1))
     mean, variance = gp.posterior(single)
     assert mean.dtype == variance.dtype == gp.loss(single).total.dtype == torch.float32
@@ -280,7 +292,7 @@ def test_smooth_kernels_with_little_noise_stay_exact() -> None:
     torch.testing.assert_close(loss.double(), exact, rtol=1e-6, atol=0)
 
 
-def test_what_is_not_positive_definite_is_not_a_number() -> None:
+def test_density_of_an_indefinite_matrix_is_nan() -> None:
     broken = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64).expand(1, 1, 2, 2)
     y, observed = torch.zeros(1, 1, 2, dtype=torch.float64), torch.ones(1, 1, 2, dtype=torch.bool)
     assert torch.as_tensor(_NegativeLogDensity.apply(broken, y, observed)).isnan()
@@ -317,12 +329,11 @@ def test_hyperparameters_are_recovered() -> None:
         return batches.epoch(epoch_generator(0, number), CPU)
 
     run = train(
-        gp,
-        lambda cut, generator, warmth: gp.loss(rows.batch(cut), generator, warmth),
+        BatchLoss(gp, rows),
         epoch,
         TrainingConfig(epochs=60),
-        fabric=fabric_for("cpu", "32-true"),
-        groups=gp.parameter_groups(0.001),
+        fabric=make_fabric("cpu", "32-true"),
+        param_groups=method_of(gp).parameter_groups(),
     )
     found = gp.kernel.kernel
     assert isinstance(found, gpytorch.kernels.ScaleKernel)
@@ -370,8 +381,8 @@ def test_long_series_in_windows_are_close_to_the_whole() -> None:
     assert (alone.flatten(0, 1) - exact_mean).abs().max() > 0.05  # without context
 
 
-def test_everything_learns_at_one_pace() -> None:
+def test_everything_learns_at_one_rate() -> None:
     gp = ChannelGP(3)
-    (group,) = gp.parameter_groups(0.001)
+    (group,) = method_of(gp).parameter_groups()
     assert group["lr"] == pytest.approx(0.05)
     assert len(group["params"]) == len(list(gp.parameters()))

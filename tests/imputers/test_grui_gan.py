@@ -1,4 +1,4 @@
-"""GRUI-GAN: its cell and lags against slow twins, each player's gradients, padding, and what it learns."""
+"""GRUI-GAN: its cell and lags against slow loops, each player's gradients, padding, and what it learns."""
 
 import math
 from collections.abc import Iterator
@@ -9,10 +9,16 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
+from gpvae import GRUIGAN, Recipe
 from gpvae.data.batches import Batch
 from gpvae.imputers.grui_gan import Grui, GruiGanNetwork, SeriesCritic, lags
-from gpvae.models.model import Loss
-from gpvae.training.loop import Progression, TrainingConfig, fabric_for, train, update_of
+from gpvae.models.loss import Loss
+from gpvae.training.config import TrainingConfig
+from gpvae.training.devices import make_fabric
+from gpvae.training.loop import train
+from gpvae.training.optimizers import make_optimizer
+from gpvae.training.state import TrainState
+from gpvae.training.step import TrainStep
 
 GRIDS = pytest.mark.parametrize("grid", [True, False])
 
@@ -116,9 +122,9 @@ def test_critic_reads_the_last_step_of_a_series(length: int) -> None:
 
 
 @GRIDS
-@pytest.mark.parametrize("warmth", [0.5, 1.0])
-def test_each_player_follows_its_own_loss(grid: bool, warmth: float) -> None:
-    """The twin: two losses in the usual way, the other player held fast in each."""
+@pytest.mark.parametrize("kl_scale", [0.5, 1.0])
+def test_each_player_follows_its_own_loss(grid: bool, kl_scale: float) -> None:
+    """As two losses in the usual way, with the other player held fixed in each."""
     model, batch = model_of().double(), random_batch((7, 3, 0, 5), grid=grid)
     generator, delta = seeded(5), lags(batch)
     noise = torch.randn(4, 3, generator=generator, dtype=torch.float64)
@@ -129,20 +135,20 @@ def test_each_player_follows_its_own_loss(grid: bool, warmth: float) -> None:
     forged = functional_call(model.critic, frozen, (fake, delta, batch.lengths))
     predicted = model.generator(torch.zeros_like(noise), delta, batch.values, batch.observed)
     error = ((predicted - batch.values)[batch.observed] ** 2).sum() / batch.lengths.sum()
-    generators = error if warmth < 1 else -(forged * share).sum()
+    generators = error if kl_scale < 1 else -(forged * share).sum()
     distance = model.critic(batch.values, delta, batch.lengths) - model.critic(fake.detach(), delta, batch.lengths)
     mixed = blend * batch.values + (1 - blend) * fake.detach()
     penalty = ((slow_steepness(model.critic, batch, mixed) - 1) ** 2 * share).sum()
     critics = model.penalty * penalty - (distance * share).sum()
 
-    loss = model.loss(batch, seeded(5), torch.tensor(warmth))
+    loss = model.loss(batch, seeded(5), torch.tensor(kl_scale))
     torch.testing.assert_close(loss.parts["distance"], (distance * share).sum())
     torch.testing.assert_close(loss.parts["penalty"], penalty)
     torch.testing.assert_close(loss.parts["error"], error)
     for player, own in ((model.generator, generators), (model.critic, critics)):
         for found, expected in zip(gradients(loss.total, player), gradients(own, player), strict=True):
             torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(model.loss(batch, seeded(5), warmth).total, loss.total)
+    torch.testing.assert_close(model.loss(batch, seeded(5), kl_scale).total, loss.total)
 
 
 def slow_steepness(critic: SeriesCritic, batch: Batch, values: Tensor) -> Tensor:
@@ -189,8 +195,8 @@ def test_gradient_of_the_penalty() -> None:
 
 
 @GRIDS
-@pytest.mark.parametrize("warmth", [0.5, 1.0])
-def test_padding_and_empty_rows_change_nothing(grid: bool, warmth: float) -> None:
+@pytest.mark.parametrize("kl_scale", [0.5, 1.0])
+def test_padding_and_empty_rows_change_nothing(grid: bool, kl_scale: float) -> None:
     model, short = model_of().double(), random_batch((5, 3, 5), grid=grid)
     pad = nn.functional.pad
     times = short.times
@@ -209,9 +215,9 @@ def test_padding_and_empty_rows_change_nothing(grid: bool, warmth: float) -> Non
         losses.append([predicted[:3, :3], fake[:3, :3], distance, penalty, *gradients(distance + penalty, model)])
     for found, expected in zip(*losses, strict=True):
         torch.testing.assert_close(found, expected)
-    loss = model.loss(padded, seeded(), warmth)
+    loss = model.loss(padded, seeded(), kl_scale)
     zeros = replace(padded, values=values)
-    assert torch.equal(loss.total, model.loss(zeros, seeded(), warmth).total)
+    assert torch.equal(loss.total, model.loss(zeros, seeded(), kl_scale).total)
     assert all(gradient.isfinite().all() for gradient in gradients(loss.total, model))
 
 
@@ -236,13 +242,13 @@ def test_missing_values_are_neither_seen_nor_scored() -> None:
     assert torch.equal(filled(model, batch), filled(model, other))
 
 
-@pytest.mark.parametrize("warmth", [0.5, 1.0])
-def test_autocast_changes_nothing(warmth: float) -> None:
+@pytest.mark.parametrize("kl_scale", [0.5, 1.0])
+def test_autocast_changes_nothing(kl_scale: float) -> None:
     model, batch = model_of(), random_batch()
     batch = replace(batch, values=batch.values.float())
-    plain, found_without = model.loss(batch, seeded(), torch.tensor(warmth)), filled(model, batch)
+    plain, found_without = model.loss(batch, seeded(), torch.tensor(kl_scale)), filled(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = model.loss(batch, seeded(), torch.tensor(warmth))
+        cast = model.loss(batch, seeded(), torch.tensor(kl_scale))
         assert torch.equal(filled(model, batch), found_without)
     assert torch.equal(cast.total, plain.total)
     for found, expected in zip(gradients(cast.total, model), gradients(plain.total, model), strict=True):
@@ -311,6 +317,30 @@ def test_same_seed_same_result() -> None:
     assert not torch.equal(first, other)
 
 
+def filled_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of all batches that will be filled."""
+    shapes, fill = list[tuple[int, ...]](), GruiGanNetwork.fill
+
+    def watched(self: GruiGanNetwork, batch: Batch, generator: Generator) -> Tensor:
+        shapes.append((*batch.values.shape,))
+        return fill(self, batch, generator)
+
+    monkeypatch.setattr(GruiGanNetwork, "fill", watched)
+    return shapes
+
+
+def test_long_series_are_filled_in_windows_and_few_of_them_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of at most twice `window` steps, what is around included; a search for every window would be slow."""
+    shapes, data = filled_shapes(monkeypatch), torch.randn(90, 2, generator=seeded()).numpy()
+    data[::5, 0] = math.nan
+    monkeypatch.setattr(GRUIGAN, "VALIDATED_WINDOWS", 3)
+    imputer = GRUIGAN(hidden=4, noise_dim=2, fill_steps=2, recipe=Recipe(window=8), epochs=1, device="cpu").fit(data)
+    assert shapes == [(3, 8, 2)]
+    shapes.clear()
+    assert torch.from_numpy(imputer.impute(data).mean).isfinite().all()
+    assert shapes == [(12, 16, 2)]
+
+
 STEPS = 12
 
 
@@ -323,25 +353,32 @@ def waves(series: int, seed: int) -> tuple[Tensor, Batch]:
     return values, Batch(values * observed, observed, 1.0, torch.full((series,), STEPS))
 
 
-def fit(model: GruiGanNetwork, batch: Batch, *, epochs: int, warm_up: int, seed: int) -> Progression:
-    lengths = torch.full((64,), STEPS)
+class WaveLoss(nn.Module):
+    """The loss of both players on (values, observed) of some waves."""
 
+    def __init__(self, model: GruiGanNetwork):
+        super().__init__()
+        self.model = model
+
+    def forward(self, part: tuple[Tensor, Tensor], generator: Generator, kl_scale: Tensor) -> Loss:
+        lengths = torch.full((len(part[0]),), STEPS)
+        return self.model.loss(Batch(*part, 1.0, lengths), generator, kl_scale)
+
+
+def fit(model: GruiGanNetwork, batch: Batch, *, epochs: int, kl_warm_up: int, seed: int) -> TrainState:
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for chosen in torch.randperm(len(batch.values), generator=seeded(epoch)).split(64):
             yield batch.values[chosen], batch.observed[chosen]
 
-    def loss(part: tuple[Tensor, Tensor], generator: Generator, warmth: Tensor) -> Loss:
-        return model.loss(Batch(*part, 1.0, lengths), generator, warmth)
-
-    config = TrainingConfig(epochs=epochs, learning_rate=5e-3, warm_up=warm_up, seed=seed)
+    config = TrainingConfig(epochs=epochs, learning_rate=5e-3, kl_warm_up=kl_warm_up, seed=seed)
     groups = model.parameter_groups(config.learning_rate)
-    return train(model, loss, batches, config, fabric=fabric_for("cpu", "32-true"), groups=groups)
+    return train(WaveLoss(model), batches, config, fabric=make_fabric("cpu", "32-true"), param_groups=groups)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_trained_on_waves_it_fills_their_gaps(seed: int) -> None:
     model = model_of(3, seed=seed, hidden=16, noise_dim=8, fill_steps=60)
-    history = fit(model, waves(256, seed)[1], epochs=60, warm_up=8, seed=seed).history
+    history = fit(model, waves(256, seed)[1], epochs=60, kl_warm_up=8, seed=seed).history
     assert history[8]["error"] < 0.6 * history[0]["error"]
     values, batch = waves(64, 100 + seed)
     missing = ~batch.observed
@@ -352,13 +389,15 @@ def test_trained_on_waves_it_fills_their_gaps(seed: int) -> None:
 def test_critic_learns_to_tell_waves_from_an_untrained_generator() -> None:
     model, (_, batch) = model_of(3, hidden=16), waves(64, 0)
     model.generator.requires_grad_(False)
-    config, run = TrainingConfig(epochs=1, learning_rate=5e-3), Progression()
-    groups = model.parameter_groups(5e-3)[1:]
-    update = update_of(model, model.loss, config, fabric_for("cpu", "32-true"), run, groups=groups)
+    config, state, fabric = TrainingConfig(epochs=1, learning_rate=5e-3), TrainState(), make_fabric("cpu", "32-true")
+    groups = model.parameter_groups(config.learning_rate)[1:]
+    optimizer = make_optimizer(model, config, fabric.device, param_groups=groups)
+    module, optimizer = fabric.setup(WaveLoss(model), optimizer)
     before = model.loss(batch, seeded()).parts["distance"]
-    for _ in range(40):
-        update(batch)
-        run.count_step()
+    with TrainStep(module, optimizer, fabric, config) as step:
+        step.begin_epoch(state)
+        for _ in range(40):
+            step((batch.values, batch.observed), state)
     after = model.loss(batch, seeded()).parts
     assert after["distance"] > before + 0.5
     assert after["penalty"] < 0.3

@@ -6,7 +6,6 @@ from stand_ins import IMAGE_SHAPES, STEPS, FakeExecute, made_up
 
 from gpvae.datasets.dataset import DataSet
 from gpvae.imputers import registry
-from gpvae.imputers.grui_gan import GRUIGAN
 from gpvae.paper.presets import changed
 from gpvae.paper.reproduction import Record, driver, experiment, figures, runs, workers
 
@@ -18,10 +17,11 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, tuple[Data
     for name in STEPS:
         train = made_up(name, 18, 0)
         sets[name] = train, train if name == "physionet2012" else made_up(name, 12, 1)
-        small = changed(runs.SETTINGS[name], {"model.image_shape": IMAGE_SHAPES.get(name)})
-        monkeypatch.setitem(runs.SETTINGS, name, small)
+        if name in IMAGE_SHAPES:
+            small = changed(runs.SETTINGS[name], {"model.inputs.shape": IMAGE_SHAPES[name]})
+            monkeypatch.setitem(runs.SETTINGS, name, small)
     monkeypatch.setattr(experiment, "_load", lambda name, quick: sets[name])
-    monkeypatch.setitem(registry.TRAINED, "grui-gan", lambda **settings: GRUIGAN(**settings, fill_steps=3))
+    monkeypatch.setattr(registry.METHODS["grui-gan"].load(), "fill_steps", 3)
     experiment.prepare.cache_clear()
     yield sets
     experiment.prepare.cache_clear()

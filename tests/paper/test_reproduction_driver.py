@@ -15,11 +15,12 @@ import torch
 from stand_ins import FakeExecute
 from typer.testing import CliRunner
 
-from gpvae import DataError, cli
+from gpvae import DataError, Masking, cli
+from gpvae.cli import printing
 from gpvae.evaluation import provenance
 from gpvae.paper import presets
 from gpvae.paper.reproduction import NAMES, Outcome, Record, Run, driver, reproduce, workers
-from gpvae.training.loop import TrainingError
+from gpvae.training.config import TrainingError
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -54,9 +55,9 @@ def test_a_run_with_other_settings_is_another_run(
     """As many changes as before, but not the same ones."""
     reproduce(["T3"], tmp_path, seeds=1)
     settings = json.loads((tmp_path / "settings" / f"{executed.done[-1].digest}.json").read_text())
-    assert settings["settings"]["model"]["hide"] == 0.3
+    assert settings["settings"]["recipe"]["masking"]["cells"] == [0.3, 0.3]
     *others, last = presets.CHANGES["physionet2012"]
-    changes = (*others, replace(last, settings={"model.hide": 0.5}))
+    changes = (*others, replace(last, settings={"recipe.masking": Masking(cells=(0.5, 0.5))}))
     monkeypatch.setattr(presets, "CHANGES", {**presets.CHANGES, "physionet2012": changes})
     reproduce(["T3"], tmp_path, seeds=1)
     assert [run.task.method for run in executed.done[10:]] == ["hi-vae", "gp-vae"]
@@ -110,7 +111,7 @@ def test_a_missing_device_or_data_set_is_an_error_before_the_first_run(
         raise DataError(f"there are no files of {name}")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(TrainingError, match="PyTorch sees no CUDA GPU here"):
+    with pytest.raises(TrainingError, match="PyTorch finds no CUDA GPU"):
         reproduce(["T3"], tmp_path / "new", device="cuda")
     assert not (tmp_path / "new").exists()
     monkeypatch.setattr(driver, "load", missing)
@@ -177,7 +178,7 @@ def test_a_row_carries_its_provenance(executed: FakeExecute, tmp_path: Path, mon
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)  # has no git history
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
-    monkeypatch.setattr(driver, "fabric_for", lambda *_: None)
+    monkeypatch.setattr(driver, "make_fabric", lambda *_: None)
     reproduce(["T3"], tmp_path, seeds=1)
     with (tmp_path / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -190,8 +191,8 @@ def test_a_row_carries_its_provenance(executed: FakeExecute, tmp_path: Path, mon
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gpvae.cli.printing.console._width", 200)
-    monkeypatch.setattr("gpvae.cli.printing.error_console._width", 200)
+    monkeypatch.setattr(printing.console, "_width", 200)
+    monkeypatch.setattr(printing.error_console, "_width", 200)
     return lambda *arguments: CliRunner().invoke(cli.app, ["reproduce", *arguments])
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from stand_ins import CHANGE_COUNTS, task
 
-from gpvae import GPVAE, HI_VAE, Forward
+from gpvae import GPVAE, HI_VAE, VAE, Forward, Masking
 from gpvae.gp.kernels import RBF
 from gpvae.imputers.brits import BRITS
-from gpvae.models.model import ModelConfig
 from gpvae.paper.presets import PHYSIONET, changed
 from gpvae.paper.reproduction import Run, runs, runs_of
 from gpvae.paper.tables import ABLATION_TASKS, Task
@@ -47,29 +46,32 @@ def test_without_changes_the_settings_are_those_of_the_paper(data: str, preset: 
         return settings_of(runs.new_imputer(Run(task(data, method), 3), device="cpu"))
 
     papers = settings_of(GPVAE(**preset, seed=3, device="cpu"))
-    model: ModelConfig = preset["model"]
     assert of("gp-vae") == papers
-    assert of("gp-vae, RBF") == papers | {"model": replace(model, kernel=RBF(2.0))}
-    fields = ("neighbours", "jitter", "posterior", "encoder_window")
-    hi_vae = replace(model, **{name: getattr(HI_VAE, name) for name in fields})
-    assert (hi_vae.neighbours, hi_vae.posterior, hi_vae.encoder_window) == (0, "diagonal", 1)
-    assert of("hi-vae") == papers | {"model": hi_vae}
-    assert of("vae") == papers | {"model": replace(hi_vae, score_missing=True)}
+    assert of("gp-vae, RBF") == changed(papers, {"model.prior.kernel": RBF(2.0)})
+    shared = HI_VAE["model"]
+    hi_vae = {
+        "model.prior.neighbours": shared.prior.neighbours,
+        "model.prior.jitter": shared.prior.jitter,
+        "model.posterior": shared.posterior,
+        "model.encoder.window": shared.encoder.window,
+    }
+    assert [*hi_vae.values()] == [0, 1e-6, "diagonal", 1]
+    assert of("hi-vae") == changed(papers, hi_vae)
+    missing_as_zeros = VAE["model"].objective.missing_as_zeros
+    assert missing_as_zeros
+    assert of("vae") == changed(papers, {**hi_vae, "model.objective.missing_as_zeros": missing_as_zeros})
 
 
 def test_changes_are_made_one_after_the_other() -> None:
     papers = settings_of(GPVAE(**PHYSIONET))
-    model: ModelConfig = PHYSIONET["model"]
-    sees_mask = replace(model, see_observed=True)
-    expected = [
-        {"model": model, "warm_up": 0.0},
-        {"model": sees_mask, "warm_up": 0.0},
-        {"model": sees_mask, "warm_up": 1 / 3},
-        {"model": replace(sees_mask, noise=None), "warm_up": 1 / 3},
-        {"model": replace(sees_mask, noise=None, hide=0.3), "warm_up": 1 / 3},
-    ]
+    changes = {
+        "model.inputs.observed": True,
+        "recipe.kl_warm_up": 1 / 3,
+        "model.likelihood.noise": None,
+        "recipe.masking": Masking(cells=(0.3, 0.3), runs=0.0, borrowed=0.0, visible_weight=1.0),
+    }
     settings = [settings_of(runs.new_imputer(Run(task("physionet2012", "gp-vae"), 0, n))) for n in range(5)]
-    assert settings == [papers | each for each in expected]
+    assert settings == [changed(papers, dict([*changes.items()][:n])) for n in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_some_changes_are_made_for_some_mechanisms_only(mechanism: str, expected
     chosen = replace(task("healing_mnist", "hi-vae"), mechanism=mechanism)
     settings = settings_of(runs.new_imputer(Run(chosen, 0, len(runs.changes_for(chosen)))))
     model = settings["model"]
-    assert (model.missing_by_value, model.beta, settings["epochs"]) == expected
-    assert (model.see_observed, model.posterior) == (True, "diagonal")
+    assert (model.likelihood.missing_by_value, model.objective.beta, settings["epochs"]) == expected
+    assert (model.inputs.observed, model.posterior) == (True, "diagonal")
 
 
 @pytest.mark.parametrize("chosen", ABLATION_TASKS, ids=str)
@@ -91,12 +93,14 @@ def test_every_change_changes_something(chosen: Task) -> None:
 
 
 def test_settings_are_changed_by_path() -> None:
-    new = changed(PHYSIONET, {"model.beta": 0.5, "model.latent_dim": 3, "epochs": 10})
-    assert new == {**PHYSIONET, "model": replace(PHYSIONET["model"], beta=0.5, latent_dim=3), "epochs": 10}
+    new = changed(PHYSIONET, {"model.objective.beta": 0.5, "model.latent_dim": 3, "epochs": 10})
+    model = PHYSIONET["model"]
+    smaller = replace(model, objective=replace(model.objective, beta=0.5), latent_dim=3)
+    assert new == {**PHYSIONET, "model": smaller, "epochs": 10}
     with pytest.raises(TypeError, match="betta"):
-        changed(PHYSIONET, {"model.betta": 0.5})
+        changed(PHYSIONET, {"model.objective.betta": 0.5})
     with pytest.raises(KeyError, match="modell"):
-        changed(PHYSIONET, {"modell.beta": 0.5})
+        changed(PHYSIONET, {"modell.latent_dim": 5})
 
 
 def test_methods_that_are_not_latent_models() -> None:
@@ -108,4 +112,4 @@ def test_methods_that_are_not_latent_models() -> None:
     assert patients.before == Forward().before != 0.0
     brits = runs.new_imputer(Run(task("physionet2012", "brits"), 5), device="cpu")
     assert isinstance(brits, BRITS)
-    assert (brits.batch_size, brits.seed, brits.device, brits.epochs) == (64, 5, "cpu", BRITS().epochs)
+    assert (brits.recipe.batch_size, brits.seed, brits.device, brits.epochs) == (64, 5, "cpu", BRITS().epochs)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from gpvae import (
+    DEFAULT,
     GPVAE,
     Imputation,
     ModelConfig,
@@ -18,6 +20,9 @@ from gpvae import (
 from gpvae.data.panel import Floats
 from gpvae.data.scaling import Scaling
 from gpvae.imputers.imputation import Draws
+from gpvae.models.encoders import Attention
+from gpvae.models.inputs import Frames
+from gpvae.models.likelihoods import Bernoulli
 from gpvae.report.evidence import Evidence
 from gpvae.report.summary import summarise
 
@@ -84,7 +89,7 @@ def imputation_with_classes() -> Imputation:
             "heat": rng.normal(size=60),
         }
     )
-    small = ModelConfig(latent_dim=2, encoder_filters=16, decoder_widths=(8,))
+    small = replace(DEFAULT, latent_dim=2, encoder=Attention(16), decoder_widths=(8,))
     model = GPVAE(small, kinds={"sky": "categorical", "visits": "count"}, epochs=2, device="cpu")
     return model.fit(table).impute(table)
 
@@ -94,7 +99,7 @@ def uneven_summary() -> dict[str, Any]:
     panel, truth = panel_with_gaps(series=4, columns=("a", "b", "still", "never"))
     truth[:, 2], truth[:, 3] = 7.0, np.nan
     panel = panel.with_values(np.where(panel.observed, truth, np.nan))
-    small = ModelConfig(latent_dim=8, encoder_filters=16, decoder_widths=(8,))
+    small = replace(DEFAULT, latent_dim=8, encoder=Attention(16), decoder_widths=(8,))
     with warnings.catch_warnings(action="ignore"):  # "never" has no observed value
         imputation = GPVAE(small, epochs=3, device="cpu").fit(panel).impute(panel)
         return summary(imputation, evidence=Evidence(imputation, truth, ~panel.observed & ~np.isnan(truth)))
@@ -104,12 +109,6 @@ def imputation_of_images() -> tuple[Imputation, NDArray[Any]]:
     rng = np.random.default_rng(0)
     truth = (rng.random((6, 5, 12)) < 0.4).astype(float)
     data = np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
-    config = ModelConfig(
-        latent_dim=2,
-        encoder_filters=16,
-        decoder_widths=(8,),
-        image_shape=(1, 3, 4),
-        image_filters=2,
-        likelihood="bernoulli",
-    )
+    frames = Frames((1, 3, 4), filters=2)
+    config = ModelConfig(latent_dim=2, inputs=frames, decoder_widths=(8,), likelihood=Bernoulli())
     return GPVAE(config, epochs=1, device="cpu").fit(data).impute(data), truth.reshape(-1, 12)

@@ -5,6 +5,8 @@ import pytest
 from browser import DESKTOP, PHONE, Show
 from report_examples import imputation_of_images
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE])
 def test_influence_shows_only_columns_that_vary(show: Show, screen: dict[str, int]) -> None:

@@ -6,6 +6,8 @@ import pytest
 from browser import DESKTOP, PHONE, Show
 from report_examples import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 
 def test_all_charts_are_drawn_without_console_messages(show: Show, pages: dict[str, Path]) -> None:
     for name in pages:

@@ -16,6 +16,8 @@ from gpvae.imputers import registry
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra `dev`").expect
 
+pytestmark = pytest.mark.slow
+
 
 def test_choosing_a_series_draws_its_bands(show: Show) -> None:
     opened = show("plain")

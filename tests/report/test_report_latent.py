@@ -1,6 +1,6 @@
 """The latent series and the course of training."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from gpvae import (
     Panel,
 )
 from gpvae.gp.kernels import RBF, Cauchy
+from gpvae.models.parts import ContextDecoder
+from gpvae.models.prior import Prior
 from gpvae.report.training import describe
 
 
@@ -25,7 +27,7 @@ def test_latents_of_each_row_depend_on_their_series_only(tiny: GPVAE, waves: Any
 
 def test_latent_ignored_by_the_decoder_has_no_influence(tiny: GPVAE, waves: Any) -> None:
     tiny.fit(waves)
-    first: Any = next(iter(tiny.model_.decoder.children()))
+    first: Any = cast(ContextDecoder, tiny.method_.network.decoder).dense[0]
     first.weight.data[:, 1] = 0
     influence = tiny.influence(waves)
     assert influence.shape == (5, 3)  # three latents, all of them together, and the nearest visible values
@@ -57,7 +59,7 @@ def test_influence_on_an_empty_column_is_unknown(tiny: GPVAE, waves: Any) -> Non
 
 @pytest.mark.parametrize(("kernel", "expected"), [(Cauchy(7.0), 7.0), (RBF(5.0), 5 * np.sqrt(2 * np.log(2)))])
 def test_length_scales(kernel: Any, expected: float, waves: Any) -> None:
-    config = ModelConfig(kernel=kernel, learn_kernel=False, latent_dim=3, encoder_filters=16, decoder_widths=(8,))
+    config = ModelConfig(latent_dim=3, prior=Prior(kernel), decoder_widths=(8,))
     model = GPVAE(config, epochs=1, device="cpu").fit(Panel.from_array(waves, times=np.arange(30) * 10.0))
     np.testing.assert_allclose(model.length_scales(), 10 * expected, rtol=0.01)
 

@@ -25,6 +25,7 @@ from gpvae.missingness import hide
 from gpvae.report.evidence import Evidence, held_out_evidence
 from gpvae.report.page import Report
 from gpvae.report.trust import assess
+from gpvae.training import recipe
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_imputer_is_checked_on_its_held_out_cells(tiny: GPVAE, waves: Any, tmp_p
     uses = "monitor training (and to choose between its branches, if it forked) and to set the noise level, if"
     assert uses in result["trust"]["caveat"]
     assert "half of them lie in gaps like those of the data" in result["trust"]["caveat"]
-    best = GPVAE(tiny.model, epochs=2, anneal=False, device="cpu").fit(waves).impute(waves).report()
+    best = GPVAE(tiny.model, recipe=recipe.PLAIN, epochs=2, device="cpu").fit(waves).impute(waves).report()
     assert "used to select the best epoch and to set the noise level, if" in best.summary["trust"]["caveat"]
     assert [each["name"] for each in result["trust"]["errors"]["methods"]] == ["mean", "forward", "linear", "GPVAE"]
     tiny.save(tmp_path / "model")

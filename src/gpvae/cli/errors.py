@@ -51,6 +51,6 @@ def _warnings_as_notes() -> Iterator[None]:
 
 
 def _is_training_error(error: RuntimeError) -> bool:
-    from gpvae.training.loop import TrainingError
+    from gpvae.training.config import TrainingError
 
     return isinstance(error, TrainingError)

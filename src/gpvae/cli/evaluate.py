@@ -1,12 +1,21 @@
 """`gpvae evaluate`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors
-from gpvae.cli.methods import COMPARED, METHODS, ImputerOptions, categorical_columns, parse_kinds, parse_methods
+from gpvae.cli.methods import (
+    COMPARED,
+    DEFAULT,
+    METHODS,
+    ImputerOptions,
+    categorical_columns,
+    parse_kinds,
+    parse_methods,
+)
 from gpvae.cli.printing import print_scores
 
 
@@ -62,7 +71,8 @@ def evaluate(
         _, panel = tables.read(data, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed)
-        imputers = {name: settings.build(name) for name in names}
+        without_preset = replace(settings, preset=None)
+        imputers = {name: (settings if name == DEFAULT else without_preset).build(name) for name in names}
         result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
         categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
         print_scores(result, interval, int(categorical_cells.sum()))

@@ -46,7 +46,7 @@ def fit(
         imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         fit_with_checkpoint(imputer, panel, output, logs)
         imputer.save(output, overwrite=force)
-        checkpoint_path(output).unlink(missing_ok=True)
+        remove_checkpoints(output)
         say(f"model: {output}")
 
 
@@ -57,6 +57,13 @@ def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path, logs: 
         imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
         stop(f"Run the same command again to resume from {checkpoint}.")
+
+
+def remove_checkpoints(output: Path) -> None:
+    """Those of all stages of a run, once its output is written."""
+    from gpvae.training.checkpoint import Checkpoint
+
+    Checkpoint(checkpoint_path(output), fingerprint="").remove()
 
 
 def checkpoint_path(output: Path) -> Path:

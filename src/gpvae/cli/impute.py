@@ -7,7 +7,7 @@ import typer
 
 from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors
-from gpvae.cli.fit import checkpoint_path, fit_with_checkpoint
+from gpvae.cli.fit import checkpoint_path, fit_with_checkpoint, remove_checkpoints
 from gpvae.cli.methods import (
     DEFAULT,
     ImputerOptions,
@@ -132,7 +132,7 @@ def _write_filled(imputation: "Imputation", level: float, table: "TableFile", ou
 def _write(table: "TableFile", frame: Any, output: Path, force: bool, summary: str) -> None:
     """Write the table, then remove the checkpoint, which is no longer needed."""
     table.write(output, frame, force=force)
-    checkpoint_path(output).unlink(missing_ok=True)
+    remove_checkpoints(output)
     say(f"{summary}: {output}")
 
 

@@ -1,8 +1,11 @@
 """The methods that commands offer, and how options become an imputer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from gpvae.imputers import registry
+from gpvae.imputers.registry import METHODS
 
 if TYPE_CHECKING:
     from gpvae.data.panel import Panel
@@ -10,24 +13,8 @@ if TYPE_CHECKING:
     from gpvae.imputers.base import Imputer
 
 
-class MethodInfo(NamedTuple):
-    kinds: bool = False
-    categories: bool = False
-
-
-METHODS: Mapping[str, MethodInfo] = {
-    "mean": MethodInfo(categories=True),
-    "forward": MethodInfo(categories=True),
-    "linear": MethodInfo(categories=True),
-    "gp": MethodInfo(),
-    "vae": MethodInfo(kinds=True),
-    "hi-vae": MethodInfo(kinds=True),
-    "gp-vae": MethodInfo(kinds=True),
-    "brits": MethodInfo(),
-    "grui-gan": MethodInfo(),
-}
 DEFAULT = "gp-vae"
-COMPARED = "mean,forward,linear,gp-vae"
+COMPARED = ",".join(registry.COMPARED)
 WITH_KINDS = [name for name, info in METHODS.items() if info.kinds]
 WITH_CATEGORIES_ONLY = [name for name, info in METHODS.items() if info.categories and not info.kinds]
 
@@ -45,7 +32,6 @@ class ImputerOptions:
 
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
-        from gpvae.imputers.registry import method as new_imputer
 
         if self.preset and method != DEFAULT:
             raise DataError(f"--preset works only with {DEFAULT}, not with {method}")
@@ -53,7 +39,7 @@ class ImputerOptions:
         settings |= paper.PRESETS[self.preset] if self.preset else {}
         settings |= {"epochs": self.epochs} if self.epochs else {}
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
-        imputer = new_imputer(method, **settings)
+        imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
 
 

@@ -227,7 +227,7 @@ def series_by_length(panel: Panel, max_steps: int) -> Iterator[list[Window]]:
         yield [window for window, _ in group]
 
 
-class NearestValues(NamedTuple):
+class NearestVisible(NamedTuple):
     """For each cell the nearest visible values of its column, strictly before and after it. (batch, time, feature)
 
     Closeness is 1 / √(1 + distance in time). Values and closeness are 0 where there is no such value.
@@ -240,7 +240,7 @@ class NearestValues(NamedTuple):
     next_closeness: Tensor
 
     @classmethod
-    def of(cls, values: Tensor, observed: Tensor, times: Tensor | float) -> "NearestValues":
+    def of(cls, values: Tensor, observed: Tensor, times: Tensor | float) -> "NearestVisible":
         step = torch.arange(values.shape[1], device=values.device).unsqueeze(-1)
         at_or_before = torch.where(observed, step, -1).cummax(1).values
         at_or_after = torch.where(observed, step, len(step)).flip(1).cummin(1).values.flip(1)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 
 Kind = Literal["real", "positive", "count", "binary", "categorical", "ordinal"]
@@ -144,11 +143,3 @@ def _levels(panel: Panel, j: int, kind: Kind, seen: Floats, given: Sequence[floa
 def class_columns(kinds: Kinds | None) -> tuple[str, ...]:
     """Columns that the user declares to hold classes, and that may therefore be text."""
     return tuple(name for name, kind in (kinds or {}).items() if not isinstance(kind, str) or kind in CLASSES)
-
-
-def kinds_to_plain(kinds: Kinds | None) -> list[list[Any]] | None:
-    return None if kinds is None else to_json(kinds, Kinds)
-
-
-def kinds_from_plain(pairs: list[list[Any]] | None) -> Kinds | None:
-    return None if pairs is None else from_json(Kinds, pairs)

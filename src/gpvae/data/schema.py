@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from gpvae.data.batches import RowTensors, median_step
-from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
 from gpvae.data.scaling import CLASSES, Kind, Kinds, Scaling
 from gpvae.data.times import Clock
@@ -84,13 +83,6 @@ class Schema:
         """Scaled rows, of which only `observed` cells in columns that vary are visible."""
         scaled = self.scaling.apply(panel.values)
         return RowTensors.of(panel, scaled, observed & self.scaling.varies, self.time_unit, device)
-
-    def to_plain(self) -> dict[str, Any]:
-        return to_json(self)
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Schema":
-        return from_json(cls, {name: plain[name] for name in (each.name for each in fields(cls))})
 
 
 def _resolve_kinds(

@@ -68,7 +68,7 @@ class _Trial:
     def categorical(self, panel: Panel) -> Bools:
         """Columns that the method treats as categorical. (feature,)"""
         schema, chosen = self.imputer.schema_, np.zeros(len(panel.columns), dtype=bool)
-        chosen[schema.places(panel)] = schema.scaling.of_kind(*CLASSES)
+        chosen[schema.column_index(panel)] = schema.scaling.of_kind(*CLASSES)
         return chosen
 
 

@@ -16,8 +16,6 @@ import torch
 from gpytorch.kernels import Kernel as GPKernel
 from torch import Tensor, nn
 
-from gpvae.data.codec import from_json, to_json
-
 Scale = float | tuple[float, ...]
 
 
@@ -236,14 +234,6 @@ class LatentKernel(nn.Module):
     def to_latents(self, per_group: Tensor) -> Tensor:
         """(..., group) → (..., latent), or (..., 1) to broadcast if all dimensions share one kernel."""
         return per_group if self.groups == 1 else per_group[..., self.group]
-
-
-def to_plain(kernel: Kernel) -> dict[str, Any]:
-    return to_json(kernel, Kernel)
-
-
-def from_plain(plain: dict[str, Any]) -> Kernel:
-    return from_json(Kernel, plain)
 
 
 def _as_tuple(scale: Scale) -> tuple[float, ...]:

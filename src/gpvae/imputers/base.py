@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import torch
@@ -19,15 +19,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpvae.data.codec import from_json, to_json
 from gpvae.data.files import atomic_write, require_writable
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
+from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
-from gpvae.training.loop import Parts, TrainingError
+from gpvae.training.config import TrainingError
+from gpvae.training.state import Parts
 
-FORMAT = 7
-READABLE = (6, FORMAT)  # 6 knew no cells kept aside
+FORMAT = 8
 HELD_OUT = "held_out"  # among the tensors
 
 
@@ -39,21 +41,6 @@ class Prediction(NamedTuple):
     draws: NDArray[np.float32] | None = None  # (cell, sample) in the model's units
     conformal: ConformalIntervals | None = None
     stratified: bool = True  # how the draws of a cell are spread: see `Draws`
-
-
-class HeldOutCells(NamedTuple):
-    """Cells whose values were kept from what was learned, and the data that they are of."""
-
-    bits: NDArray[np.uint8]  # (row, byte): of each model's column one, each row from a new byte on
-    data: str
-
-    @classmethod
-    def of(cls, panel: Panel, cells: Bools) -> "HeldOutCells":
-        return cls(np.packbits(cells, axis=1), fingerprint(panel))
-
-    def cells(self, columns: int) -> Bools:
-        """(row, column)"""
-        return np.unpackbits(self.bits, axis=1, count=columns).astype(bool)
 
 
 class Imputer(BaseEstimator, ABC):
@@ -110,7 +97,7 @@ class Imputer(BaseEstimator, ABC):
         return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
 
     def held_out(self, panel: Panel) -> Bools | None:
-        """Cells whose values were kept from what was learned, if it was learned from this panel. (row, feature)"""
+        """Cells of the panel that were held out from training, if it was trained on this panel. (row, feature)"""
         if self.held_out_ is None or not {*self.schema_.columns} <= {*panel.columns}:
             return None
         own = panel.with_labels(self.schema_.labels).select(self.schema_.columns)
@@ -152,14 +139,15 @@ class Imputer(BaseEstimator, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
-        kept = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
-        learned = {**self._tensors(), **kept}
+        held_out = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
+        learned = {**self._tensors(), **held_out}
         tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
             "format": FORMAT,
             "gpvae": version("gpvae"),
-            **self.to_plain(),
-            **self.schema_.to_plain(),
+            **self.to_json(),
+            "resolved": self._resolved(),
+            "schema": to_json(self.schema_),
             "history": self.history_,
             "held_out_of": self.held_out_ and self.held_out_.data,
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
@@ -178,23 +166,31 @@ class Imputer(BaseEstimator, ABC):
             raise DataError(f"{folder} holds a {imputer.name}, not a {cls.__name__}; gpvae.load takes either")
         return imputer
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What it is and how it is set, JSON-ready."""
         return {"imputer": type(self).__name__, "settings": self._settings()}
 
     def _settings(self) -> dict[str, Any]:
-        return self.get_params(deep=False)
+        hints = get_type_hints(type(self))
+        return {name: to_json(value, hints[name]) for name, value in self.get_params(deep=False).items()}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return cls(**settings)
+        hints, known = get_type_hints(cls), set(cls._get_param_names())
+        if unknown := sorted({*settings} - known):
+            raise ValueError(f"{cls.__name__} has no setting {', '.join(map(repr, unknown))}")
+        return cls(**{name: from_json(hints[name], value) for name, value in settings.items()})
+
+    def _resolved(self) -> Any:
+        """Settings that the data decided, JSON-ready."""
+        return None
 
     def _tensors(self) -> dict[str, Tensor]:
         """What was learned."""
         return {}
 
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take back what was learned; `schema_` is there already."""
+    def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
+        """Take back what `_tensors` and `_resolved` returned; `schema_` is there already."""
 
     def _select(self, panel: Panel) -> Panel:
         return self.schema_.select(panel, self.name)
@@ -231,12 +227,12 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
     """An imputer that `save` wrote, of whatever sort. Anything else is refused, with a reason."""
     description, tensors = _read_saved(Path(folder))
     try:
-        imputer = from_plain(description, device)
-        imputer.schema_, imputer.history_ = Schema.from_plain(description), list(description["history"])
+        imputer = from_description(description, device)
+        imputer.schema_, imputer.history_ = from_json(Schema, description["schema"]), list(description["history"])
         learned = load_tensors(tensors)
         if HELD_OUT in learned:
             imputer.held_out_ = HeldOutCells(learned.pop(HELD_OUT).numpy(), description["held_out_of"])
-        imputer._restore(learned)
+        imputer._restore(learned, description["resolved"])
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, TrainingError):
             raise  # no such device: not the folder's fault
@@ -244,14 +240,15 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
     return imputer
 
 
-def from_plain(plain: dict[str, Any], device: str) -> Imputer:
-    """The imputer that `to_plain` describes, not fitted yet. Of any sort, so all of ours have to be there."""
-    from gpvae.imputers import conformal, registry  # noqa: F401
+def from_description(description: dict[str, Any], device: str) -> Imputer:
+    """The imputer that `to_json` describes, not fitted yet. Of any sort, so all of ours have to be there."""
+    from gpvae.imputers import registry
 
+    registry.import_all()
     sorts = {sort.__name__: sort for sort in _sorts(Imputer)}
-    if plain["imputer"] not in sorts:
-        raise ValueError(f"there is no imputer {plain['imputer']!r}")
-    return sorts[plain["imputer"]]._from_settings(dict(plain["settings"]), device)
+    if description["imputer"] not in sorts:
+        raise ValueError(f"there is no imputer {description['imputer']!r}")
+    return sorts[description["imputer"]]._from_settings(dict(description["settings"]), device)
 
 
 def _sorts(base: type[Imputer]) -> list[type[Imputer]]:
@@ -280,10 +277,8 @@ def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
     except (OSError, ValueError) as error:
         raise DataError(f"{folder} is not a gpvae model: {error}") from None
     found = description.get("format") if isinstance(description, dict) else None
-    if found not in READABLE:
-        raise DataError(
-            f"{folder} has the model format {found!r}; this version reads {' and '.join(map(str, READABLE))}"
-        )
+    if found != FORMAT:
+        raise DataError(f"{folder} has the model format {found!r}, this version reads {FORMAT}: fit the model again")
     if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
         raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
     return description, weights

@@ -27,12 +27,14 @@ from torch.nn.functional import l1_loss, pad
 
 from gpvae.data.batches import Batch, elapsed
 from gpvae.data.schema import Schema
-from gpvae.imputers.neural import PointImputer
-from gpvae.models.model import Loss
+from gpvae.imputers.neural import NeuralImputer
+from gpvae.imputers.point import PointMethod
+from gpvae.models.loss import Loss
+from gpvae.training.recipe import Recipe
 
 
 @dataclass(eq=False, repr=False)
-class BRITS(PointImputer):
+class BRITS(NeuralImputer):
     """Fill gaps by recurrent networks that read the series both ways and fill it as they go. It gives single values.
 
     hidden: size of the recurrent states.
@@ -43,11 +45,12 @@ class BRITS(PointImputer):
 
     hidden: int = 108
     consistency: float = 0.1
-    batch_size: int | None = field(default=32, kw_only=True)
-    model_: "BritsNetwork" = field(init=False)
+    recipe: Recipe = field(default=Recipe(batch_size=32), kw_only=True)
+    method_: PointMethod = field(init=False)
 
-    def _new_network(self, schema: Schema) -> "BritsNetwork":
-        return BritsNetwork(len(schema.columns), hidden=self.hidden, consistency=self.consistency)
+    def _new_method(self, schema: Schema, share_observed: float) -> PointMethod:
+        network = BritsNetwork(len(schema.columns), hidden=self.hidden, consistency=self.consistency)
+        return PointMethod(network, schema, self.recipe)
 
 
 class BothWays(NamedTuple):
@@ -127,7 +130,7 @@ class BritsNetwork(nn.Module):
         """Numbers that `fill` makes of a time step: those of the trace, both ways."""
         return 2 * (8 * self.hidden + 8 * self.features)
 
-    def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
+    def loss(self, batch: Batch, generator: Generator, kl_scale: Tensor | float = 1.0) -> Loss:
         """Errors of all three estimates where values are observed, and how far the two fillings of gaps are apart.
 
         share · (mean of (|x̂ - x| + |ẑ - x| + |ĉ - x|) / 3 over observed cells, both directions added

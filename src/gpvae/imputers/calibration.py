@@ -1,214 +1,228 @@
-"""Held-out cells as judges of a latent model: how well it predicts them, and the noise that they call for."""
+"""Held-out cells: how well the GP-VAE predicts them, and the calibration that they call for."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import stdtr
 from torch import Tensor
 
 from gpvae.data.panel import Floats
-from gpvae.gp import LOG_2PI
-from gpvae.imputers.neural import Exam
-from gpvae.models.distributions import Gaussian, StudentT, parts_of
-from gpvae.models.model import KNOTS, LatentModel, near_knots
+from gpvae.imputers.held_out import HeldOut
+from gpvae.models.calibration import KNOTS, Calibration, gap_distance, hat_basis
+from gpvae.models.gpvae import GPVAEModel
+from gpvae.models.likelihoods import Params, RealLikelihood
+
+
+class Predictions(NamedTuple):
+    """Predictions for rows with held-out cells."""
+
+    params: Params  # of (sample, row, feature)
+    values: Tensor  # (row, feature)
+    held_out: Tensor  # (row, feature) bool
+    context: Tensor  # (row, …)
+
+
+class RealColumn(NamedTuple):
+    """The likelihood of a real column with learned noise, and where the column stands."""
+
+    part: RealLikelihood
+    group: int  # among the likelihood's groups
+    place: int  # within the group
+    feature: int
+    number: int  # among all real columns
+
+
+class Cells(NamedTuple):
+    """The held-out cells of a column."""
+
+    value: Floats  # (cell,)
+    location: Floats  # (sample, cell)
+    scale: Floats  # (sample, cell)
+    distance: Floats  # (cell,) from what is visible
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Held-out cells: how well they are predicted, and the noise level that they call for."""
+class Validation:
+    """Predict held-out cells with a model."""
 
-    model: LatentModel
-    exam: Exam
+    model: GPVAEModel
+    held_out: HeldOut
     steps_at_once: int
 
-    SAMPLES = 4  # of the posterior, for each judgement; more to set the noise, which is done once
-    LEVEL, DEVIATIONS = 0.9, 1.6449  # the interval that the noise is set for; how far it reaches in a Gaussian
-    PRIOR_CELLS = 20  # of a feature, that weigh as much as what is known otherwise: from training, or from the others
-    PRIOR_SPREAD = 100  # and how many of those at one distance from what is visible, how it spreads there
-    STRETCHES = -math.log(4), math.log(8)  # from and to which scales may be stretched, as logarithms
-    MOST_CELLS = 2000  # of a feature that are asked for its scale
-    TURNS = 4  # in which cells are asked for the noise that suits them
-    ROUNDS = 40  # of finding each of the stretches, given the others
+    SAMPLES = 4  # of the posterior
 
     @torch.no_grad()
     def score(self) -> float:
-        """Negative log density of a held-out cell; where the noise is learned, with the noise that suits it best.
+        """Negative log density of a held-out cell; where the noise is learned, under the one scale that suits best.
 
-        Noise learned from cells that training knows falls below what the others call for; judged by it, training
-        would stop while predictions still get better. The noise that suits is, of a Gaussian, the root of the mean
-        square; in place of Student's t stands Laplace's distribution, whose best scale is the mean absolute error.
+        The noise learned from training cells falls below what others call for; judged by it, training would stop while
+        predictions still get better.
         """
         total, cells = 0.0, 0
-        errors = {j: list[Tensor]() for j in range(self.model.features)}
-        suited = self._suited()
-        for decoded, values, asked, _ in self._predictions(self.SAMPLES):
-            log_prob = self.model.likelihood.log_prob(decoded, values).double().logsumexp(0) - math.log(self.SAMPLES)
-            error = values - self.model.likelihood.mean(decoded).mean(0)
-            for j in range(self.model.features):
-                if j in suited:
-                    errors[j].append(error[asked[:, j], j])
-            given = asked.clone()
-            given[:, list(suited)] = False
-            total, cells = total - float(log_prob[given].sum()), cells + int(given.sum())
-        for j, kind in suited.items():
-            error = torch.cat(errors[j]).double()
+        columns = learned_columns(self.model)
+        errors: dict[int, list[Tensor]] = {column.feature: [] for column in columns}
+        for params, values, held, _ in self.predictions(self.SAMPLES):
+            log_prob = self.model.likelihood.log_prob(params, values).double().logsumexp(0) - math.log(self.SAMPLES)
+            error = values - self.model.likelihood.mean(params).mean(0)
+            for j, found in errors.items():
+                found.append(error[held[:, j], j])
+            others = held.clone()
+            others[:, list(errors)] = False
+            total, cells = total - float(log_prob[others].sum()), cells + int(others.sum())
+        for column in columns:
+            error = torch.cat(errors[column.feature]).double()
             if len(error):
-                total, cells = total + len(error) * _best_surprise(error, kind), cells + len(error)
+                total, cells = total + len(error) * column.part.best_nll(error), cells + len(error)
         return total / cells
 
-    @torch.no_grad()
-    def set_noise(self) -> None:
-        """Make the interval hold as many held-out cells of each feature as it says, near what is visible and far.
-
-        And a standard error more: set for just nine of ten of these, it would hold less of others in every second case.
-        """
-        found = self._cells_by_feature()
-        called_for = dict[int, tuple[Floats, Floats]]()
-        for part, group, _ in self._parts_with_learned_noise():
-            for i, j in enumerate(group.tolist()):
-                value, means, scales, remoteness = found[j]
-                if isinstance(part, StudentT):
-                    some = slice(None, None, max(1, len(value) // self.MOST_CELLS))
-                    called_for[j] = (
-                        self._stretches(value[some], means[:, some], scales[:, some], float(part.freedom[i])),
-                        remoteness[some],
-                    )
-                else:
-                    self._set_deviation(part, i, value, means)
-        if not any(len(needed) for needed, _ in called_for.values()):
-            return
-        stretches, widening = self._fit(called_for)
-        self.model.widening += torch.from_numpy(widening).to(self.model.widening)
-        for part, group, _ in self._parts_with_learned_noise():
-            if isinstance(part, StudentT):
-                part.stretch *= torch.tensor([math.exp(stretches[j]) for j in group.tolist()]).to(part.stretch)
-
-    def _cells_by_feature(self) -> dict[int, tuple[Floats, ...]]:
-        """Of each feature's held-out cells: value (cell,), location and scale (sample, cell), remoteness (cell,)."""
-        parts = self._parts_with_learned_noise()
-        found = {feature: list[tuple[Tensor, ...]]() for _, group, _ in parts for feature in group.tolist()}
-        remote = {int(feature): place for place, feature in enumerate(self.model.continuous[self.model.scaled])}
-        for decoded, values, asked, context in self._predictions_in_turn(8 * self.SAMPLES):
-            remoteness = self.model.remoteness(context) if remote else values
-            for part, group, outputs in parts:
-                means, scales = part.mean(decoded[..., outputs]), part.scale(decoded[..., outputs])
-                for i, j in enumerate(group.tolist()):
-                    cells = asked[:, j]
-                    far = remoteness[cells, remote[j]] if j in remote else torch.zeros(int(cells.sum()))
-                    found[j].append((values[cells, j], means[:, cells, i], scales[:, cells, i], far))
-        return {
-            j: tuple(
-                torch.cat([each.cpu() for each in every], dim=-1).double().numpy() for every in zip(*all, strict=True)
-            )
-            for j, all in found.items()
-        }
-
-    def _set_deviation(self, part: Gaussian, place: int, value: Floats, means: Floats) -> None:
-        """A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so a quantile of the
-        right-hand side is the noise² for which such a share does. The maximum-likelihood estimate, the mean of
-        e² - v, follows the few largest errors, and makes intervals too wide for the rest; but the noise stays above
-        half of it, lest a column that is mostly zeros, such as rain, leave no room for the rest of its values.
-        """
-        if not len(value):
-            return
-        error, variance = value - means.mean(0), means.var(0, ddof=1)
-        needed, likely = (error / self.DEVIATIONS) ** 2 - variance, error**2 - variance
-        calls_for = max(np.quantile(needed, self._to_be_safe(len(value)), method="weibull"), likely.mean() / 4, 0)
-        noise = part.noise.clone()
-        total = self.PRIOR_CELLS * float(noise[place]) ** 2 + len(value) * calls_for
-        noise[place] = math.sqrt(total / (self.PRIOR_CELLS + len(value)))
-        part.set_noise(noise)
-
-    def _stretches(self, value: Floats, locations: Floats, scales: Floats, freedom: float) -> Floats:
-        """By how much, as a logarithm, the scale of Student's t has to be stretched for each cell to lie between the
-        quantiles .05 and .95 of the mixture over the samples: where its distribution function has those values. By
-        bisection. (cell,)
-        """
-        margin = (1 - self.LEVEL) / 2
-        low, high = (np.full(len(value), end) for end in self.STRETCHES)
-        for _ in range(12):
-            middle = (low + high) / 2
-            below = stdtr(freedom, (value - locations) / (np.exp(middle) * scales)).mean(0)
-            inside = (below > margin) & (below < 1 - margin)
-            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
-        return (low + high) / 2
-
-    def _fit(self, called_for: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
-        """A stretch for each feature, and one more for each knot of the remoteness of cells, that serve nine of ten
-        of the cells around each knot and, to be safe, a few more of each feature. A feature with few cells, or
-        none, is stretched like the others.
-        """
-        features = {j: each for j, each in called_for.items() if len(each[0])}
-        needed, remoteness = (np.concatenate([np.empty(0), *all]) for all in zip(*features.values(), strict=True))
-        feature = np.repeat(list(features), [len(each) for each, _ in features.values()])
-        weights = near_knots(torch.from_numpy(remoteness)).numpy()  # (cell, knot)
-        around, widening = weights > 0.5, np.zeros(KNOTS)
-
-        for _ in range(self.ROUNDS):
-            left = needed - weights @ widening
-            found = {j: self._serving(left[feature == j]) for j in features}
-            left -= np.array([found[j] for j in feature])
-            widening += [self._serving(left[around[:, k]]) for k in range(KNOTS)]
-        widening *= self._weight(around.sum(0), self.PRIOR_SPREAD)
-        left = needed - weights @ widening
-        return {j: self._stretch(left[feature == j], left[feature != j]) for j in called_for}, widening
-
-    def _stretch(self, own: Floats, others: Floats) -> float:
-        """Of a feature, by what its own cells need and, where they are few, by what those of all others do."""
-        common = self._weight(len(others), self.PRIOR_CELLS) * self._serving(others, safe=True)
-        return common + self._weight(len(own), self.PRIOR_CELLS) * (self._serving(own, safe=True) - common)
-
-    def _serving(self, needed: Floats, *, safe: bool = False) -> float:
-        """What is enough for nine of ten, or a few more."""
-        if not len(needed):
-            return 0.0
-        level = self._to_be_safe(len(needed)) if safe else self.LEVEL
-        return float(np.clip(np.quantile(needed, level), *self.STRETCHES))
-
-    def _to_be_safe(self, cells: int) -> float:
-        """The level to ask so many cells for: one standard error of their share above the one that is wanted; but of
-        few, the worst alone does not decide. (Of cells in runs, which err together, the error is larger.)
-        """
-        return min(max(self.LEVEL, cells / (cells + 1)), self.LEVEL + math.sqrt(self.LEVEL * (1 - self.LEVEL) / cells))
-
-    @staticmethod
-    def _weight(cells: Any, prior: int) -> Any:
-        """Of what so many held-out cells say, beside what is known otherwise, which is worth `prior` of them."""
-        return cells / (prior + cells)
-
-    def _parts_with_learned_noise(self) -> list[tuple[Gaussian | StudentT, Tensor, slice]]:
-        return [
-            (part, group, outputs)
-            for part, group, outputs in parts_of(self.model.likelihood)
-            if isinstance(part, StudentT) or (isinstance(part, Gaussian) and self.model.config.noise is None)
-        ]
-
-    def _suited(self) -> dict[int, type]:
-        """Features that are judged with the noise that suits them, and the likelihood that they have."""
-        return {
-            feature: type(part) for part, group, _ in self._parts_with_learned_noise() for feature in group.tolist()
-        }
-
-    def _predictions_in_turn(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        for exam in self.exam.in_turn(self.TURNS):
-            yield from replace(self, exam=exam)._predictions(samples)
-
-    def _predictions(self, samples: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """For rows with held-out cells: decoded (sample, row, output), values, which are held out, and the context."""
-        for batch, held, generator in self.exam.questions(self.steps_at_once // samples):
-            posterior, context = self.model.encode(batch)
+    def predictions(self, samples: int) -> Iterator[Predictions]:
+        """Draws from the marginals of the posterior, decoded."""
+        for visible, targets, generator in self.held_out.batches(self.steps_at_once // samples):
+            posterior, context = self.model.encode(visible)
             noise = torch.randn((samples, *posterior.mean.shape), generator=generator, device=generator.device)
-            asked = held.observed.any(-1)
-            z = posterior.sample_marginals(noise)[:, asked]
-            yield self.model.decode(z, context[asked]), held.values[asked], held.observed[asked], context[asked]
+            rows = targets.observed.any(-1)
+            params = self.model.decode(posterior.sample_marginals(noise)[:, rows], context[rows])
+            yield Predictions(params, targets.values[rows], targets.observed[rows], context[rows])
+
+    FOLDS = 4
+
+    def cells(self, columns: list[RealColumn], samples: int) -> dict[int, Cells]:
+        """The held-out cells of each column, predicted fold by fold; by number."""
+        found: dict[int, list[tuple[Tensor, ...]]] = {column.number: [] for column in columns}
+        for held_out in self.held_out.folds(self.FOLDS):
+            for params, values, held, context in replace(self, held_out=held_out).predictions(samples):
+                distance = gap_distance(context) if context.shape[-1] else None
+                split = self.model.likelihood.split(params)
+                for part, group, place, feature, number in columns:
+                    cells, own = held[:, feature], split[group]
+                    location, scale = own.location[:, cells, place], part.scale(own)[:, cells, place]
+                    far = torch.zeros_like(location[0]) if distance is None else distance[cells, number]
+                    found[number].append((values[cells, feature], location, scale, far))
+        return {
+            number: Cells(*(torch.cat(parts, dim=-1).double().cpu().numpy() for parts in zip(*batches, strict=True)))
+            for number, batches in found.items()
+        }
 
 
-def _best_surprise(error: Tensor, kind: type) -> float:
-    """Mean -log density of errors with the scale that makes it least."""
-    if kind is Gaussian:
-        return 0.5 * (LOG_2PI + 1 + math.log(max(float((error**2).mean()), 1e-12)))
-    return 1 + math.log(max(2 * float(error.abs().mean()), 1e-6))
+def learned_columns(model: GPVAEModel) -> list[RealColumn]:
+    """Real columns whose noise is learned."""
+    columns, number = list[RealColumn](), 0
+    for group, (part, features) in enumerate(model.likelihood.groups()):
+        if isinstance(part, RealLikelihood):
+            for place, feature in enumerate(features.tolist()):
+                columns.append(RealColumn(part, group, place, feature, number + place))
+            number += len(features)
+    return [column for column in columns if not column.part.noise_is_fixed]
+
+
+LEVEL = 0.9  # the interval that scales are calibrated for
+PRIOR_CELLS = 20  # of a column, that weigh as much as what is known otherwise: from training, or from other columns
+PRIOR_GAP_CELLS = 100  # likewise at one distance from what is visible
+LOG_FACTORS = -math.log(4), math.log(8)  # the range of calibration factors, as logarithms
+MAX_CELLS = 2000  # of a column
+ROUNDS = 40  # of alternating between factors of columns and of distances
+
+
+@torch.no_grad()
+def calibrate(validation: Validation) -> Calibration:
+    """Make 90 % intervals hold as many held-out cells of each column as they promise, near what is visible and far.
+
+    And one standard error more: set for exactly nine of ten of these cells, they would hold less of others in every
+    second case.
+    """
+    columns = learned_columns(validation.model)
+    result = Calibration.identity(len(validation.model.likelihood.real_columns()))
+    cells = validation.cells(columns, samples=8 * Validation.SAMPLES)
+    needed = dict[int, tuple[Floats, Floats]]()
+    for column in columns:
+        own = cells[column.number]
+        if column.part.decodes_scale:
+            thinned = Cells(*(x[..., :: max(1, len(own.value) // MAX_CELLS)] for x in own))
+            needed[column.number] = _needed_log_factors(column, thinned), thinned.distance
+        elif len(own.value):
+            result.scale_factor[column.number] = _noise_factor(own)
+    if any(len(factors) for factors, _ in needed.values()):
+        log_factors, gap_factor = fit_log_factors(needed)
+        for number, factor in log_factors.items():
+            result.scale_factor[number] = math.exp(factor)
+            result.gap_factor[number] = torch.from_numpy(gap_factor)
+    return result.to(next(validation.model.parameters()).device)
+
+
+def _noise_factor(cells: Cells) -> float:
+    """Of a Gaussian column with one noise level.
+
+    A cell with error e and posterior variance v lies inside if noise² ≥ (e / 1.6449)² - v, so a quantile of the
+    right-hand side is the noise² for which such a share does. The maximum-likelihood estimate, the mean of e² - v,
+    follows the few largest errors, and makes intervals too wide for the rest; but the noise stays above half of it,
+    lest a column that is mostly zeros, such as rain, leave no room for the rest of its values.
+    """
+    count, noise = len(cells.value), float(cells.scale.flat[0])
+    error, variance = cells.value - cells.location.mean(0), cells.location.var(0, ddof=1)
+    inside, likely = (error / 1.6449) ** 2 - variance, error**2 - variance
+    needed = max(np.quantile(inside, _safe_level(count), method="weibull"), likely.mean() / 4, 0)
+    return math.sqrt((PRIOR_CELLS * noise**2 + count * needed) / (PRIOR_CELLS + count)) / noise
+
+
+def _needed_log_factors(column: RealColumn, cells: Cells) -> Floats:
+    """By how much, as a logarithm, the scale has to be multiplied for each cell to lie between the quantiles .05 and
+    .95 of the mixture over the samples. By bisection. (cell,)
+    """
+    margin = (1 - LEVEL) / 2
+    low, high = (np.full(len(cells.value), end) for end in LOG_FACTORS)
+    for _ in range(12):
+        middle = (low + high) / 2
+        below = column.part.cdf((cells.value - cells.location) / (np.exp(middle) * cells.scale), column.place).mean(0)
+        inside = (below > margin) & (below < 1 - margin)
+        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+    return (low + high) / 2
+
+
+def fit_log_factors(needed: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
+    """A log factor for each column, and one for each knot of the distance, that serve nine of ten of the cells around
+    each knot and, to be safe, a few more of each column. A column with few cells, or none, is treated like the others.
+
+    `needed`: by column, the log factor that each held-out cell needs, and its distance from what is visible.
+    """
+    columns = {j: each for j, each in needed.items() if len(each[0])}
+    factor, distance = (np.concatenate(parts) for parts in zip(*columns.values(), strict=True))
+    column = np.repeat(list(columns), [len(each) for each, _ in columns.values()])
+    weights = hat_basis(torch.from_numpy(distance)).numpy()  # (cell, knot)
+    around, gap_factor = weights > 0.5, np.zeros(KNOTS)
+    for _ in range(ROUNDS):
+        rest = factor - weights @ gap_factor
+        served = {j: _serving(rest[column == j]) for j in columns}
+        rest -= np.array([served[j] for j in column])
+        gap_factor += [_serving(rest[around[:, k]]) for k in range(KNOTS)]
+    gap_factor *= _weight(around.sum(0), PRIOR_GAP_CELLS)
+    rest = factor - weights @ gap_factor
+    return {j: _column_log_factor(rest[column == j], rest[column != j]) for j in needed}, gap_factor
+
+
+def _column_log_factor(own: Floats, others: Floats) -> float:
+    """By what the column's own cells need and, where they are few, by what those of all others do."""
+    common = _weight(len(others), PRIOR_CELLS) * _serving(others, safe=True)
+    return common + _weight(len(own), PRIOR_CELLS) * (_serving(own, safe=True) - common)
+
+
+def _serving(needed: Floats, *, safe: bool = False) -> float:
+    """What is enough for nine of ten cells, or, to be safe, for a few more."""
+    if not len(needed):
+        return 0.0
+    level = _safe_level(len(needed)) if safe else LEVEL
+    return float(np.clip(np.quantile(needed, level), *LOG_FACTORS))
+
+
+def _safe_level(cells: int) -> float:
+    """One standard error of the share of so many cells above `LEVEL`; but of few, the worst alone does not decide. (Of
+    cells in runs, which err together, the error is larger.)
+    """
+    return min(max(LEVEL, cells / (cells + 1)), LEVEL + math.sqrt(LEVEL * (1 - LEVEL) / cells))
+
+
+def _weight(cells: Any, prior: int) -> Any:
+    """Of what so many held-out cells say, beside what is known otherwise, which is worth `prior` of them."""
+    return cells / (prior + cells)

@@ -15,7 +15,8 @@ from gpvae import missingness
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import HeldOutCells, Imputer, Prediction, from_plain
+from gpvae.imputers.base import Imputer, Prediction, fingerprint, from_description
+from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, require_errors
 
 
@@ -47,7 +48,7 @@ class Conformal(Imputer):
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
         if not 0 < self.share < 1:
-            raise ValueError(f"share must be between 0 and 1, got {self.share!r}")
+            raise ValueError(f"share must lie between 0 and 1, got {self.share!r}")
         method = cast(Imputer, clone(self.imputer))
         panel = method._read(data)
         self._require_numbers(method, panel)
@@ -60,7 +61,7 @@ class Conformal(Imputer):
         errors = np.abs(panel.values[calibrating] - predicted.mean) / _error_scale(predicted, column, scaling)
         self.errors_ = tuple(np.sort(errors[column == j]) for j in range(len(scaling.kinds)))
         self.imputer_, self.schema_, self.history_ = method, method.schema_, method.history_
-        self.seconds_, self.held_out_ = method.seconds_, HeldOutCells.of(panel, calibrating)
+        self.seconds_, self.held_out_ = method.seconds_, HeldOutCells.of(calibrating, fingerprint(panel))
         return self
 
     def require_level(self, panel: Panel, level: float) -> None:
@@ -106,22 +107,25 @@ class Conformal(Imputer):
         return f"{type(self).__name__}({self.imputer.name})"
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "imputer": self.imputer.to_plain()}
+        return {"imputer": self.imputer.to_json(), "share": self.share, "seed": self.seed}
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return cls(**{**settings, "imputer": from_plain(settings["imputer"], device)})
+        return cls(**{**settings, "imputer": from_description(settings["imputer"], device)})
+
+    def _resolved(self) -> Any:
+        return self.imputer_._resolved()
 
     def _tensors(self) -> dict[str, Tensor]:
         errors = {f"errors.{j}": torch.tensor(column) for j, column in enumerate(self.errors_)}
         return errors | {f"imputer.{name}": value for name, value in self.imputer_._tensors().items()}
 
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
+    def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.errors_ = tuple(tensors[f"errors.{j}"].numpy() for j in range(len(self.schema_.columns)))
         self.imputer_ = cast(Imputer, clone(self.imputer))
         self.imputer_.schema_, self.imputer_.history_ = self.schema_, self.history_
         inner = {name.removeprefix("imputer."): t for name, t in tensors.items() if name.startswith("imputer.")}
-        self.imputer_._restore(inner)
+        self.imputer_._restore(inner, resolved)
 
 
 def _error_scale(predicted: Prediction, column: NDArray[np.int64], scaling: Scaling) -> Floats:

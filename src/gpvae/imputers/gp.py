@@ -4,14 +4,15 @@ x_j(τ) = c_j + f_j(τ) + σ_j ε,   f_j ~ GP(0, k_j),   j = 1..feature
 
 Kernel, noise and constant of a feature are learned from all series at once, by the marginal likelihood of what is
 observed; features know nothing of each other. Inference is exact: O(T³) for each series and feature, in float64, so
-that smooth kernels with little noise do no harm. The noise is never below `Gaussian.FLOOR`, hence no jitter.
+that smooth kernels with little noise do no harm. The noise is never below `GaussianLikelihood.FLOOR`, hence no jitter.
 
 Inside, tensors are laid out (feature, batch, time).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,92 +20,93 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gpvae.data.batches import Batch, PredictionWindow, RowTensors, prediction_windows, series_windows
+from gpvae.data.batches import Batch, RowTensors
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
-from gpvae.gp import LOG_2PI, kernels
+from gpvae.gp import LOG_2PI
 from gpvae.gp.kernels import Cauchy, Kernel, LatentKernel
 from gpvae.imputers.base import Prediction
-from gpvae.imputers.neural import Exam, StepLoss, Trained
-from gpvae.models.distributions import Gaussian, evenly
-from gpvae.models.model import Loss
+from gpvae.imputers.held_out import HeldOut
+from gpvae.imputers.neural import Method, NeuralImputer, Slice, prediction_batches
+from gpvae.imputers.point import BatchLoss, parts_of
+from gpvae.models.likelihoods import GaussianLikelihood
+from gpvae.models.likelihoods.sampling import stratified
+from gpvae.models.loss import Loss
 
 
 @dataclass(eq=False, repr=False)
-class GP(Trained):
+class GP(NeuralImputer):
     """Fill each column by a Gaussian process of its own, learned from all series; columns do not inform each other.
 
-    Series longer than `window` are learned and filled in windows, those to fill with half a window around each. The
-    other settings are those of `GPVAE`.
+    Series longer than `recipe.window` are learned and filled in windows, those to fill with half a window around each.
+    The other settings are those of `GPVAE`.
     """
 
     gives_distributions: ClassVar[bool] = True
     kernel: Kernel = Cauchy(7.0)
-    model_: "ChannelGP" = field(init=False)
+    method_: "ChannelGPMethod" = field(init=False)
 
-    def _new_network(self, schema: Schema) -> "ChannelGP":
-        return ChannelGP(len(schema.columns), self.kernel)
+    def _new_method(self, schema: Schema, share_observed: float) -> "ChannelGPMethod":
+        return ChannelGPMethod(ChannelGP(len(schema.columns), self.kernel), schema, self.recipe)
 
-    def _groups(self, network: "ChannelGP") -> list[dict[str, Any]]:
-        return network.parameter_groups(self.learning_rate)
+    def _require_valid_settings(self) -> None:
+        super()._require_valid_settings()
+        if not isinstance(self.kernel, Kernel):
+            raise TypeError(f"kernel must be one of gpvae.gp.kernels, such as Cauchy(7.0), got {self.kernel!r}")
 
-    def _loss(self, network: "ChannelGP", rows: RowTensors, *, compile: bool) -> StepLoss:
-        return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
 
-    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
-        kernel = (isinstance(self.kernel, Kernel), "one of gpvae.gp.kernels, such as Cauchy(7.0)")
-        return super()._settings_that_make_sense() | {"kernel": kernel}
+class ChannelGPMethod(Method):
+    """A `ChannelGP`, trained by its marginal likelihood."""
 
-    def _score(self, network: "ChannelGP", exam: Exam) -> float:
+    network: "ChannelGP"
+    FAST = 50  # few parameters, all of them far from where they have to go
+
+    def objective(self, rows: RowTensors, *, compile: bool) -> nn.Module:
+        return BatchLoss(self.network, rows)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": list(self.network.parameters()), "lr": self.FAST * self.recipe.learning_rate}]
+
+    def score(self, held_out: HeldOut) -> float:
         """The negative log density of a held-out cell."""
         total, cells = 0.0, 0
-        for batch, held, _ in exam.questions(_steps_at_once(network, self.window)):
-            log_prob = _log_normal(held.values, *network.posterior(batch))
-            total, cells = total - float(log_prob[held.observed].sum()), cells + int(held.observed.sum())
+        for batch, targets, _ in held_out.batches(self._steps_at_once(self.recipe.window)):
+            log_prob = _log_normal(targets.values, *self.network.posterior(batch))
+            total, cells = total - float(log_prob[targets.observed].sum()), cells + int(targets.observed.sum())
         return total / cells
 
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
-        scaling = self.schema_.scaling
+    def predict(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        scaling = self.schema.scaling
         mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
         draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
         number = np.cumsum(missing).reshape(missing.shape) - 1  # of each missing cell
-        steps = _steps_at_once(self.model_, 2 * self.window + samples)
-        for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
-            centre, variance = (
-                each.flatten(0, 1)[keep].double().cpu().numpy() for each in self.model_.posterior(batch)
-            )
+        for rows, places, batch, generator in self._batches(panel, samples, seed):
+            centre, variance = (x.flatten(0, 1)[places].double().cpu().numpy() for x in self.network.posterior(batch))
             mean[rows], std[rows] = centre, np.sqrt(variance)
             gaps = missing[rows]
-            drawn = self.model_.sample(batch, samples, generator).flatten(1, 2)[:, keep].flatten(1)
+            drawn = self.network.sample(batch, samples, generator).flatten(1, 2)[:, places].flatten(1)
             ranks = drawn[:, torch.from_numpy(gaps.ravel()).to(drawn.device)].argsort(0).argsort(0)
-            even = torch.special.ndtri(evenly(ranks, generator)).cpu().numpy()
-            draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * even).T
+            normal = torch.special.ndtri(stratified(ranks, generator)).cpu().numpy()
+            draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * normal).T
         feature = np.nonzero(missing)[1]
         return Prediction(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
 
-    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+    def log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
-        steps = _steps_at_once(self.model_, 2 * self.window)
-        for rows, keep, batch, _ in self._batches_of(panel, self._parts(panel), steps, seed):
-            mean, variance = (each.flatten(0, 1)[keep].cpu() for each in self.model_.posterior(batch))
+        for rows, places, batch, _ in self._batches(panel, 0, seed):
+            mean, variance = (x.flatten(0, 1)[places].cpu() for x in self.network.posterior(batch))
             density[rows] = _log_normal(torch.from_numpy(scaled[rows]), mean, variance).numpy()
         return density
 
-    def _parts(self, panel: Panel) -> list[PredictionWindow]:
-        return [part for piece in series_windows(panel) for part in prediction_windows(piece, self.window)]
+    def _batches(self, panel: Panel, samples: int, seed: int) -> Iterator[Slice]:
+        window = self.recipe.window
+        steps = self._steps_at_once(2 * window + samples)
+        return prediction_batches(self, panel, parts_of(panel, window), steps, seed)
 
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"kernel": kernels.to_plain(self.kernel)}
-
-    @classmethod
-    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return super()._from_settings(settings | {"kernel": kernels.from_plain(settings["kernel"])}, device)
-
-
-def _steps_at_once(network: "ChannelGP", width: int) -> int:
-    """How many to predict in one go: each takes a few times feature · (window + samples) numbers of eight bytes."""
-    at_once = {"cpu": 2**22, "cuda": 2**28}[network.constant.device.type]
-    return max(1, at_once // (network.constant.numel() * width))
+    def _steps_at_once(self, width: int) -> int:
+        """How many to predict in one go: each takes a few times feature · (window + samples) float64 numbers."""
+        numbers = {"cpu": 2**22, "cuda": 2**28}[self.device.type]
+        return max(1, numbers // (self.network.constant.numel() * width))
 
 
 def _log_normal(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -117,20 +119,14 @@ class ChannelGP(nn.Module):
     A batch takes a few times feature · batch · time² numbers of memory; `prediction_windows` keeps time short.
     """
 
-    PACE = 50  # few parameters, all of them far from where they have to go
-
     def __init__(self, features: int, kernel: Kernel = Cauchy(7.0)):
         super().__init__()
         self.kernel = LatentKernel(kernel, features, learned=True, own=True)
-        self.likelihood = Gaussian(features)
+        self.likelihood = GaussianLikelihood(features)
         self.constant = nn.Parameter(torch.zeros(features))  # c
 
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """For the optimiser: everything at one pace, faster than networks learn."""
-        return [{"params": list(self.parameters()), "lr": self.PACE * learning_rate}]
-
-    def loss(self, batch: Batch, generator: Generator | None = None, warmth: Tensor | float = 1.0) -> Loss:
-        """-log p(x_observed) for each time step; exact, so it needs no random numbers and nothing to warm up."""
+    def loss(self, batch: Batch, generator: Generator | None = None, kl_scale: Tensor | float = 1.0) -> Loss:
+        """-log p(x_observed) for each time step; exact, so it needs no random numbers."""
         covariance = self._noisy(self._signal(batch))
         total = _NegativeLogDensity.apply(covariance, self._residual(batch), _by_feature(batch.observed))
         assert isinstance(total, Tensor)

@@ -12,56 +12,63 @@ to fill x:  min  ‖(x - G(z)) ⊙ observed‖² - realism · D(G(z))       over
 All of a series comes from one noise vector, so long ones are taken in windows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.data.batches import Batch, PredictionWindow, elapsed, prediction_windows, series_windows
-from gpvae.data.panel import Panel
+from gpvae.data.batches import Batch, elapsed
 from gpvae.data.schema import Schema
-from gpvae.imputers.neural import PointImputer
-from gpvae.models.model import Loss
-from gpvae.training.loop import repeat
+from gpvae.imputers.neural import NeuralImputer
+from gpvae.imputers.point import PointMethod
+from gpvae.models.encoders import require_positive
+from gpvae.models.loss import Loss
+from gpvae.training.cuda_graph import repeat
+from gpvae.training.recipe import Recipe
 
 
 @dataclass(eq=False, repr=False)
-class GRUIGAN(PointImputer):
+class GRUIGAN(NeuralImputer):
     """Fill gaps by the generated series that comes closest to what is observed. It gives single values.
 
     hidden, noise_dim: sizes of the recurrent states, and of the noise that a series is generated from.
-    warm_up: share of the epochs in which the generator learns to predict the next step, before the game begins.
     fill_steps: of the search for the noise of a series.
+    pretraining: share of the epochs in which the generator learns to predict the next step, before the game begins.
 
-    A search for every series makes it slow to fill; validation searches for a few of them. Series longer than `window`
-    are learned and filled in windows, each from a noise vector of its own. The other settings are those of `GPVAE`.
+    A search for every series makes it slow to fill; validation searches for a few of them. Series longer than
+    `recipe.window` are learned and filled in windows, each from a noise vector of its own. The other settings are those
+    of `GPVAE`.
     """
 
-    JUDGED: ClassVar[int] = 64
+    VALIDATED_WINDOWS: ClassVar[int] = 64
     hidden: int = 64
     noise_dim: int = 64
-    warm_up: float = 0.25
     fill_steps: int = 200
-    learning_rate: float = field(default=3e-3, kw_only=True)
-    model_: "GruiGanNetwork" = field(init=False)
+    pretraining: float = 0.25
+    recipe: Recipe = field(default=Recipe(learning_rate=3e-3), kw_only=True)
+    method_: "GruiGanMethod" = field(init=False)
 
-    def _new_network(self, schema: Schema) -> "GruiGanNetwork":
+    def _new_method(self, schema: Schema, share_observed: float) -> "GruiGanMethod":
         sizes = {"hidden": self.hidden, "noise_dim": self.noise_dim, "fill_steps": self.fill_steps}
-        return GruiGanNetwork(len(schema.columns), **sizes)
+        network = GruiGanNetwork(len(schema.columns), **sizes)
+        recipe = replace(self.recipe, kl_warm_up=self.pretraining)  # below 1, the scale says that the game is to come
+        return GruiGanMethod(network, schema, recipe, windowed=True, validated_windows=self.VALIDATED_WINDOWS)
 
-    def _parts(self, panel: Panel) -> list[PredictionWindow]:
-        return [part for piece in series_windows(panel) for part in prediction_windows(piece, self.window)]
+    def _require_valid_settings(self) -> None:
+        super()._require_valid_settings()
+        require_positive(self, "hidden", "noise_dim", "fill_steps")
+        if not 0 <= self.pretraining <= 1:
+            raise ValueError(f"pretraining must be between 0 and 1, got {self.pretraining!r}")
 
-    def _groups(self, network: "GruiGanNetwork") -> list[dict[str, Any]]:
-        return network.parameter_groups(self.learning_rate)
 
-    def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
-        return round(self.warm_up * epochs)
+class GruiGanMethod(PointMethod):
+    """Generator and critic, which learn at different rates."""
 
-    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
-        sizes = {name: (getattr(self, name) >= 1, "at least 1") for name in ("hidden", "noise_dim", "fill_steps")}
-        return super()._settings_that_make_sense() | sizes | {"warm_up": (0 <= self.warm_up <= 1, "between 0 and 1")}
+    network: "GruiGanNetwork"
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return self.network.parameter_groups(self.recipe.learning_rate)
 
 
 def lags(batch: Batch) -> Tensor:
@@ -163,7 +170,7 @@ class GruiGanNetwork(nn.Module):
     lags, and zeros, so that nothing but the values can give it away.
     """
 
-    CRITIC_PACE = 4  # two time scales stand in for several steps of the critic to each of the generator
+    CRITIC_RATE = 4  # two time scales stand in for several steps of the critic to each of the generator
     BETAS = (0.5, 0.9)  # what the opponent did long ago is no guide
 
     def __init__(
@@ -189,26 +196,26 @@ class GruiGanNetwork(nn.Module):
         return 16 * self.generator.cell.hidden
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """For the optimiser: the generator, and the critic at a pace of its own."""
-        pace = self.CRITIC_PACE * learning_rate
+        """For the optimiser: the generator, and the critic at a learning rate of its own."""
+        rate = self.CRITIC_RATE * learning_rate
         return [
             {"params": list(self.generator.parameters()), "betas": self.BETAS},
-            {"params": list(self.critic.parameters()), "betas": self.BETAS, "lr": pace},
+            {"params": list(self.critic.parameters()), "betas": self.BETAS, "lr": rate},
         ]
 
-    def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss:
+    def loss(self, batch: Batch, generator: Generator, kl_scale: Tensor | float = 1.0) -> Loss:
         """One number whose gradient is, for the weights of each player, that of its own loss.
 
-        total = Σ_i w_i (D(G(z_i)) - D(x_i) + penalty (‖∇D‖ - 1)²) + [warmth < 1] · error of prediction
+        total = Σ_i w_i (D(G(z_i)) - D(x_i) + penalty (‖∇D‖ - 1)²) + [kl_scale < 1] · error of prediction
 
         The critic minimises this as it stands. The generator's series reach the critic with their gradient reversed,
-        so that by the same number it minimises -D(G(z)). That is once `warmth` is 1: before, it learns to predict.
-        w_i is the series' share of the steps: a step weighs the same in a short piece and in a long one.
+        so that by the same number it minimises -D(G(z)). That is once `kl_scale` is 1: before, it learns to predict.
+        w_i is the series' share of the steps: a step weighs the same in a short window and in a long one.
         """
         with torch.autocast(batch.values.device.type, enabled=False):  # for small differences between large scores
             noise = self._noise(batch, generator)
             blend = torch.rand((len(noise), 1, 1), generator=generator, device=noise.device, dtype=noise.dtype)
-            delta, playing = lags(batch), _as_tensor(warmth, noise) >= 1
+            delta, playing = lags(batch), _as_tensor(kl_scale, noise) >= 1
             predicted, fake = self._predicted_and_free(batch, noise, delta)
             error = (predicted - batch.values).mul(batch.observed).square().sum() / batch.steps
             distance, penalty = self._duel(batch, delta, _reversed(fake, playing), blend)

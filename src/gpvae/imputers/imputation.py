@@ -171,7 +171,7 @@ class Imputation:
     conformal: ConformalIntervals | None = None
     method: str = "this method"
     seconds: float | None = None  # that imputation took
-    imputer: Any = field(default=None, repr=False, compare=False)  # the imputer that made it, if known
+    imputer: Any = field(default=None, repr=False, compare=False)  # that made it, if known
 
     def __repr__(self) -> str:
         samples = f", {self.draws.count} samples" if self.draws else ""

@@ -1,357 +1,249 @@
-"""Imputers whose network is learned step by step: windows, batches, held-out cells, checkpoints, early stopping."""
+"""Imputers whose network is trained: one `fit` for all of them; what differs is their `Method`."""
 
 import hashlib
 import json
 import math
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
-from gpvae import missingness
-from gpvae.data.batches import (
-    Batch,
-    Batches,
-    BatchIndex,
-    PredictionWindow,
-    RowTensors,
-    Window,
-    group_by_length,
-    series_windows,
-    windows,
-)
-from gpvae.data.panel import Bools, Panel
+from gpvae.data.batches import Batch, Batches, BatchIndex, PredictionWindow, RowTensors, group_by_length, windows
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.schema import Schema
-from gpvae.imputers.base import HeldOutCells, Imputer, Prediction
-from gpvae.models.model import Loss
-from gpvae.training.loop import (
-    Checkpoint,
-    TrainingConfig,
-    epoch_generator,
-    fabric_for,
-    progress_bar,
-    step_generator,
-    tensor_cores,
-    train,
-)
+from gpvae.imputers.base import Imputer, Prediction, fingerprint
+from gpvae.imputers.held_out import HeldOut, HeldOutCells, hold_out
+from gpvae.training.checkpoint import Checkpoint
+from gpvae.training.devices import make_fabric, tensor_cores
+from gpvae.training.fork import train_with_fork
+from gpvae.training.loop import train
+from gpvae.training.progress import progress_bar
+from gpvae.training.recipe import Recipe
+from gpvae.training.seeds import epoch_generator, step_generator
+from gpvae.training.state import TrainState
 
-ORDER = 7  # of batches, which cells are held out, practice, the pace, which weights: others are not continued
-# Of training, where that is left to us: so many steps, unless the epochs become too few or too many. With a falling
-# learning rate nothing is gained by stopping early, and much by going on; but a table of a few windows has little to
-# say, and is known by heart sooner.
-STEPS_AT_LEAST, STEPS_ANNEALED, EPOCHS_AT_LEAST = 3000, 10_000, 40
-EPOCHS_AT_MOST, EPOCHS_OF_FEW, FEW = 800, 200, 3  # the second of up to so many batches an epoch; of more, more
-BATCHES, SMALLEST_BATCH, LARGEST_BATCH = 50, 16, 64  # in an epoch, unless they become too small or too large
-NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may make in one go: 64 MB, 256 MB
+PROCEDURE = 8  # a checkpoint of a run that was planned otherwise is not continued
+NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**26}  # that a layer may compute in one go: 64 MB, 256 MB
 COMPILE_FROM = 50_000  # steps of training on CUDA with one shape of batch that repay a compiler's quarter of a minute
 
-StepLoss = Callable[[BatchIndex, Generator, Tensor], Loss]
+
+class Method(ABC):
+    """A network, and how it is trained, validated and used to predict."""
+
+    def __init__(self, network: nn.Module, schema: Schema, recipe: Recipe):
+        self.network, self.schema, self.recipe = network, schema, recipe
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def to(self, device: torch.device) -> None:
+        self.network.to(device)
+
+    @abstractmethod
+    def objective(self, rows: RowTensors, *, compile: bool) -> nn.Module:
+        """The loss of (batch index, generator, kl_scale); `compile`: the run is long enough to repay a compiler."""
+
+    @abstractmethod
+    def score(self, held_out: HeldOut) -> float:
+        """How badly the held-out cells are predicted."""
+
+    @abstractmethod
+    def predict(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        """Fill the cells `missing` (row, feature)."""
+
+    # What only some methods have.
+
+    def alternative(self, rows: RowTensors, *, batch_size: int, compile: bool) -> nn.Module | None:
+        """The loss of the second branch of a forked run."""
+        return None
+
+    def calibrate(self, held_out: HeldOut) -> None:
+        """What held-out cells decide once training is over."""
+        return
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """For the optimiser."""
+        return [{"params": list(self.network.parameters())}]
+
+    @property
+    def slow_kl(self) -> bool:
+        """Whether the weight of the KL rises over many steps, however few epochs there are."""
+        return False
+
+    def log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        """Of every cell at the value `scaled`, in the model's units. (row, feature)"""
+        raise DataError("this method gives single values, not distributions")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What was learned."""
+        return self.network.state_dict()
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        self.network.load_state_dict(tensors)
 
 
-@dataclass(frozen=True)
-class Exam:
-    """Cells kept from training, to judge by."""
+class Slice(NamedTuple):
+    """A batch to predict with."""
 
-    rows: RowTensors  # what may be seen
-    answers: RowTensors  # the held-out cells
-    pieces: list[Window]
-    seed: int
+    rows: NDArray[np.int64]  # of the panel
+    places: Tensor  # of those rows in a flattened (batch, time)
+    batch: Batch
+    generator: Generator
 
-    def some(self, count: int) -> "Exam":
-        """With at most so many pieces that have held-out cells, from here and there."""
-        if count >= len(self.pieces):
-            return self
-        held = self.answers.observed[:-1].any(-1).cumsum(0).cpu().numpy()
-        before = np.concatenate([[0], held])
-        asked = [piece for piece in self.pieces if before[piece.start + piece.length] > before[piece.start]]
-        return replace(self, pieces=asked[:: -(-len(asked) // count)])
 
-    def in_turn(self, count: int) -> "Iterator[Exam]":
-        """The same questions in so many parts, of which each may see the answers to the others.
-
-        With all answers hidden at once there would be more gaps than there are in the end. A run of hidden steps is one
-        question, in all columns where it begins at the same row.
-        """
-        held = self.answers.observed
-        begins = held & ~held.roll(1, dims=0)
-        row = torch.arange(len(held), device=held.device).unsqueeze(-1)
-        first = torch.where(begins, row, 0).cummax(0).values
-        turn = torch.from_numpy(np.random.default_rng(self.seed).integers(count, size=len(held))).to(held.device)
-        for number in range(count):
-            asked = held & (turn[first] == number)
-            seen, told = self.rows.observed | (held & ~asked), self.answers.values
-            rows = replace(self.rows, values=self.rows.values + told * (held & ~asked), observed=seen)
-            yield replace(self, rows=rows, answers=replace(self.answers, values=told * asked, observed=asked))
-
-    def questions(self, steps_at_once: int) -> Iterator[tuple[Batch, Batch, Generator]]:
-        """Batches of what may be seen, the held-out cells of the same steps, and random numbers."""
-        size = max(1, steps_at_once // max(piece.length for piece in self.pieces))
-        for first in range(0, len(self.pieces), size):
-            cut = BatchIndex.of(self.pieces[first : first + size], self.rows.values.device)
-            held = self.answers.batch(cut)
-            yield self.rows.batch(cut), held, step_generator(self.seed, first, held.values.device)
+def prediction_batches(
+    method: Method, panel: Panel, parts: list[PredictionWindow], steps_at_once: int, seed: int
+) -> Iterator[Slice]:
+    """Parts of a panel in batches of at most so many steps, each with random numbers of its own."""
+    device = method.device
+    rows = method.schema.rows(panel, panel.observed, device)
+    with tensor_cores(device):
+        for number, group in enumerate(group_by_length(parts, steps_at_once)):
+            index = BatchIndex.of([window for window, _ in group], device)
+            steps = [np.arange(keep.start, keep.stop) for _, keep in group]
+            panel_rows = np.concatenate([window.start + kept for (window, _), kept in zip(group, steps, strict=True)])
+            places = np.concatenate([i * index.time + kept for i, kept in enumerate(steps)])
+            generator = step_generator(seed, number, device)
+            yield Slice(panel_rows, torch.from_numpy(places).to(device), rows.batch(index), generator)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Trained(Imputer):
-    """What those imputers share. Their network is `model_`; it has to offer `loss(batch, generator, warmth)`."""
+class NeuralImputer(Imputer):
+    """An imputer with a `Method` that is trained by a `Recipe`."""
+
+    masks: ClassVar[bool] = False  # whether training may hide values, and mix series
 
     epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float = 1e-3
-    anneal: bool = False
-    window: int = 64
-    validation: float = 0.1
-    patience: int | None = None
+    recipe: Recipe = Recipe()
     standardise: bool = True
     precision: str = "32-true"
     device: str = "auto"
     seed: int = 0
     verbose: bool = False
-    model_: Any = field(init=False)
+    method_: Any = field(init=False)
 
     @abstractmethod
-    def _new_network(self, schema: Schema) -> nn.Module:
-        """Fresh weights; PyTorch's global generator has been seeded, and is put back afterwards."""
-
-    @abstractmethod
-    def _loss(self, network: Any, rows: RowTensors, *, compile: bool) -> StepLoss:
-        """What a step of training minimises; `compile` says that the run is long enough to repay a compiler."""
-
-    @abstractmethod
-    def _score(self, network: Any, exam: Exam) -> float:
-        """How badly the held-out cells are predicted."""
+    def _new_method(self, schema: Schema, share_observed: float) -> Method:
+        """Fresh weights, by PyTorch's global generator, which has been seeded and is put back afterwards."""
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
-        self._require_sensible_settings()
+        self._require_valid_settings()
         started = time.perf_counter()
         panel = self._read(data)
         schema = self._new_schema(panel)
         panel = panel.with_labels(schema.labels)
-        fabric = fabric_for(self.device, self.precision, None if logs is None else Path(logs))
-        held_out = self._hold_out(panel, schema)
-        rows = schema.rows(panel, panel.observed & ~held_out, fabric.device)
-        unasked = replace(rows, observed=torch.zeros_like(rows.observed))
-        exam = Exam(
-            rows=rows,
-            answers=schema.rows(panel, held_out, fabric.device) if held_out.any() else unasked,
-            pieces=windows(panel, self.window),
-            seed=int(self.seed),
-        )
-        network = self._seeded_network(schema).to(fabric.device)
-        plan = Batches(panel, self.window, self.batch_size or _batch_size(len(exam.pieces)))
-        steps = math.ceil(len(exam.pieces) / plan.balanced_size)
-        config = self._training_config(steps)
-        long = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
-
-        def batches(epoch: int) -> Iterator[BatchIndex]:
-            return plan.epoch(epoch_generator(self.seed, epoch), fabric.device)
-
-        with tensor_cores(fabric.device), progress_bar(steps, show=self.verbose) as report:
-            self._before(network, exam)
-            run = train(
-                network,
-                self._loss(network, exam.rows, compile=long),
-                batches,
-                config,
-                fabric=fabric,
-                validate=(lambda: self._score(network, exam)) if held_out.any() else None,
-                checkpoint=Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
-                harder=self._harder(network, exam.rows, plan.balanced_size),
-                report=report,
-                groups=self._groups(network),
-                compile=long,
-            )
-            if held_out.any():
-                self._afterwards(network, exam)
-        self.model_, self.schema_, self.history_ = network.eval(), schema, run.history
-        self.held_out_ = HeldOutCells.of(panel, held_out) if held_out.any() else None
+        fabric = make_fabric(self.device, self.precision, None if logs is None else Path(logs))
+        cells = hold_out(panel, self.recipe.validation, self.seed, schema.scaling.varies)
+        held_out = self._held_out(panel, schema, cells, fabric.device)
+        method = self._seeded_method(schema, _share_observed(held_out.rows))
+        method.to(fabric.device)
+        with tensor_cores(fabric.device):
+            run = self._train(method, panel, held_out, fabric, checkpoint)
+            if held_out.exists:
+                method.calibrate(held_out)
+        method.network.eval()
+        self.method_, self.schema_, self.history_ = method, schema, run.history
+        self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
         self.seconds_ = time.perf_counter() - started
         return self
+
+    def _held_out(self, panel: Panel, schema: Schema, cells: Bools, device: torch.device) -> HeldOut:
+        rows = schema.rows(panel, panel.observed & ~cells, device)
+        nothing = replace(rows, observed=torch.zeros_like(rows.observed))
+        targets = schema.rows(panel, cells, device) if cells.any() else nothing
+        return HeldOut(rows, targets, windows(panel, self.recipe.window), int(self.seed))
+
+    def _train(
+        self, method: Method, panel: Panel, held_out: HeldOut, fabric: Fabric, checkpoint: str | Path | None
+    ) -> TrainState:
+        recipe = method.recipe
+        plan = Batches(panel, recipe.window, recipe.batch_size_for(len(held_out.windows)))
+        steps = math.ceil(len(held_out.windows) / plan.balanced_size)
+        config = recipe.training_config(self.epochs, steps, seed=int(self.seed), slow_kl=method.slow_kl)
+        compile = fabric.device.type == "cuda" and steps * config.epochs >= COMPILE_FROM * plan.shapes
+        objective = method.objective(held_out.rows, compile=compile)
+        forks = held_out.exists and config.keep == "last"
+        second = method.alternative(held_out.rows, batch_size=plan.balanced_size, compile=compile) if forks else None
+        with progress_bar(steps, show=self.verbose) as report:
+            arguments: dict[str, Any] = {
+                "batches": lambda epoch: plan.epoch(epoch_generator(self.seed, epoch), fabric.device),
+                "config": config,
+                "fabric": fabric,
+                "validate": (lambda: method.score(held_out)) if held_out.exists else None,
+                "checkpoint": Checkpoint(Path(checkpoint), self._fingerprint(panel)) if checkpoint else None,
+                "report": report,
+                "param_groups": method.parameter_groups(),
+                "compile": compile,
+            }
+            if second is None:
+                return train(objective, **arguments)
+            return train_with_fork(objective, second, **arguments)
 
     def _new_schema(self, panel: Panel) -> Schema:
         return Schema.of(panel, standardise=self.standardise)
 
-    def _groups(self, network: Any) -> list[dict[str, Any]] | None:
-        """Of parameters, where some learn at rates of their own."""
-        return None
+    def _require_valid_settings(self) -> None:
+        if self.epochs is not None and (not isinstance(self.epochs, Integral) or self.epochs < 1):
+            raise ValueError(f"epochs must be a whole number of at least 1, or None, got {self.epochs!r}")
+        if not isinstance(self.seed, Integral) or self.seed < 0:
+            raise ValueError(f"seed must be a whole number that is not negative, got {self.seed!r}")
+        recipe = self.recipe
+        if not isinstance(recipe, Recipe):
+            raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
+        if not self.masks and (recipe.masking or recipe.fork_mixup or recipe.optimizer != "adam"):
+            raise ValueError(f"{self.name} takes no masking, fork_mixup or optimizer: those are for GPVAE")
 
-    def _before(self, network: Any, exam: Exam) -> None:
-        """What the network has to know of the data before it is trained."""
-
-    def _harder(self, network: Any, rows: RowTensors, series: int) -> Callable[[bool], None] | None:
-        """Turns harder practice on and off, if there is any for batches of so many series."""
-        return None
-
-    def _afterwards(self, network: Any, exam: Exam) -> None:
-        """What the held-out cells settle once training is over."""
-
-    def _warm_up(self, epochs: int, steps_per_epoch: int) -> int:
-        """Epochs over which `warmth` rises to 1."""
-        return 0
-
-    def _settings_that_make_sense(self) -> dict[str, tuple[bool, str]]:
-        """Which settings are fine, and what is wanted of them."""
-        return {
-            "epochs": (self.epochs is None or self.epochs >= 1, "at least 1, or None"),
-            "batch_size": (self.batch_size is None or self.batch_size >= 1, "at least 1, or None"),
-            "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
-            "window": (self.window >= 2, "at least 2"),
-            "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
-            "patience": (self.patience is None or self.patience >= 1, "at least 1, or None"),
-        }
-
-    def _require_sensible_settings(self) -> None:
-        for name, (fine, wanted) in self._settings_that_make_sense().items():
-            if not fine:
-                raise ValueError(f"{name}={getattr(self, name)!r} makes no sense: it is {wanted}")
-
-    def _seeded_network(self, schema: Schema) -> nn.Module:
+    def _seeded_method(self, schema: Schema, share_observed: float) -> Method:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(self.seed))
-            return self._new_network(schema)
-
-    def _training_config(self, steps_per_epoch: int) -> TrainingConfig:
-        enough = math.ceil((STEPS_ANNEALED if self.anneal else STEPS_AT_LEAST) / steps_per_epoch)
-        if self.anneal:  # patience does not end it
-            enough = min(EPOCHS_AT_MOST, EPOCHS_OF_FEW * max(FEW, steps_per_epoch) // FEW, enough)
-        epochs = self.epochs or max(EPOCHS_AT_LEAST, enough)
-        return TrainingConfig(
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            anneal=self.anneal,
-            clip_norm=1.0 if self.anneal else 10.0,
-            keeps_last=self.keeps_last,
-            warm_up=self._warm_up(epochs, steps_per_epoch),
-            patience=self.patience or (None if self.anneal else math.ceil(epochs / 5)),
-            seed=int(self.seed),
-        )
-
-    @property
-    def keeps_last(self) -> bool:
-        """The weights of the last epoch, or of the best."""
-        return False
-
-    def _hold_out(self, panel: Panel, schema: Schema) -> Bools:
-        """Cells to judge by, in columns that vary: half in gaps like those to be filled, if there are any."""
-        learnable = panel.observed & schema.scaling.varies
-        if round(self.validation * learnable.sum()) < 1:
-            return np.zeros(panel.values.shape, dtype=bool)
-        known = panel.with_values(np.where(learnable, panel.values, np.nan))
-        gaps = np.zeros(learnable.shape, dtype=bool)
-        if not panel.observed.all():
-            gaps = missingness.like_own(known, self.validation / 2, [self.seed, 2])
-        cells = learnable.sum() - gaps.sum()
-        share = (round(self.validation * learnable.sum()) - gaps.sum()) / cells
-        return gaps | missingness.random(missingness.hide(known, gaps), share, [self.seed, 1])
+            return self._new_method(schema, share_observed)
 
     def _fingerprint(self, panel: Panel) -> str:
         """Of the settings and the data that decide how training goes."""
-        settings = {k: v for k, v in self._settings().items() if k not in ("device", "verbose")}
-        digest = hashlib.sha256(json.dumps([self.name, settings, {"order": ORDER}]).encode())
-        for array in (panel.values, panel.times, panel.lengths):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        settings = {name: value for name, value in self._settings().items() if name not in ("device", "verbose")}
+        described = json.dumps([self.name, settings, PROCEDURE, fingerprint(panel)])
+        return hashlib.sha256(described.encode()).hexdigest()
 
-    def _batches_of(
-        self, panel: Panel, parts: list[PredictionWindow], steps_at_once: int, seed: int
-    ) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch, Generator]]:
-        """Rows to predict; where they stand in a flattened (batch, time); the batch; and random numbers for it."""
-        device = self._device
-        rows = self.schema_.rows(panel, panel.observed, device)
-        with tensor_cores(device):
-            for number, group in enumerate(group_by_length(parts, steps_at_once)):
-                cut = BatchIndex.of([piece for piece, _ in group], device)
-                steps = [np.arange(keep.start, keep.stop) for _, keep in group]
-                found = np.concatenate([piece.start + kept for (piece, _), kept in zip(group, steps, strict=True)])
-                places = np.concatenate([i * cut.time + kept for i, kept in enumerate(steps)])
-                generator = step_generator(seed, number, device)
-                yield found, torch.from_numpy(places).to(device), rows.batch(cut), generator
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        return self.method_.predict(panel, missing, samples, seed)
 
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"seed": int(self.seed)}  # NumPy's integers are none to JSON
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model_.parameters()).device
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        return self.method_.log_density(panel, scaled, samples, seed)
 
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        return cls(**{**settings, "device": device})
+        return super()._from_settings({**settings, "device": device}, device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return self.model_.state_dict()
+        return self.method_.tensors()
 
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
-        network = self._seeded_network(self.schema_)
-        network.load_state_dict(tensors)
-        self.model_ = network.to(fabric_for(self.device, self.precision).device).eval()
+    def _restored_method(self, resolved: Any) -> Method:
+        """A method to load weights into; `resolved` is what `_resolved` returned."""
+        return self._new_method(self.schema_, 1.0)
 
-
-def _batch_size(pieces: int) -> int:
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, pieces // BATCHES))
-
-
-class PointNetwork(Protocol):
-    """A network that gives single values."""
-
-    @property
-    def widest(self) -> int:
-        """The most numbers that it makes of one time step."""
-        ...
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
-
-    def loss(self, batch: Batch, generator: Generator, warmth: Tensor | float = 1.0) -> Loss: ...
-
-    def fill(self, batch: Batch, generator: Generator) -> Tensor:
-        """A value for every cell. (batch, time, feature)"""
-        ...
+    def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
+        with torch.random.fork_rng(devices=[]):
+            method = self._restored_method(resolved)
+        method.load_tensors(tensors)
+        method.to(make_fabric(self.device, self.precision).device)
+        method.network.eval()
+        self.method_ = method
 
 
-class PointImputer(Trained):
-    """Those that give single values: judged by the absolute error of held-out cells."""
-
-    JUDGED: ClassVar[int] = 10**9  # pieces to judge by: fewer for those that are slow to fill
-
-    def _loss(self, network: PointNetwork, rows: RowTensors, *, compile: bool) -> StepLoss:
-        return lambda cut, generator, warmth: network.loss(rows.batch(cut), generator, warmth)
-
-    @torch.no_grad()
-    def _score(self, network: PointNetwork, exam: Exam) -> float:
-        error, cells = 0.0, 0
-        for batch, held, generator in exam.some(self.JUDGED).questions(_steps_at_once(network)):
-            errors = (network.fill(batch, generator) - held.values).abs() * held.observed
-            error, cells = error + float(errors.sum()), cells + int(held.observed.sum())
-        return error / cells
-
-    def _parts(self, panel: Panel) -> list[PredictionWindow]:
-        """What is filled in one go: whole series, unless the method is not made for long ones."""
-        return [(piece, slice(0, piece.length)) for piece in series_windows(panel)]
-
-    @torch.no_grad()
-    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
-        scaled = np.zeros(panel.values.shape, dtype=np.float32)
-        steps = _steps_at_once(self.model_)
-        for rows, keep, batch, generator in self._batches_of(panel, self._parts(panel), steps, seed):
-            scaled[rows] = self.model_.fill(batch, generator).flatten(0, 1)[keep].float().cpu().numpy()
-        return Prediction(self.schema_.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
-
-
-def _steps_at_once(network: PointNetwork) -> int:
-    device = next(network.parameters()).device
-    return max(1, NUMBERS_AT_ONCE[device.type] // network.widest)
-
-
-def rows_of(pieces: list[Window]) -> NDArray[np.int64]:
-    """The rows of a panel that a batch of pieces holds, in the batch's order."""
-    return np.concatenate([np.arange(piece.start, piece.start + piece.length) for piece in pieces])
+def _share_observed(rows: RowTensors) -> float:
+    """Share of the cells that are observed, in columns where any is."""
+    observed = rows.observed[:-1]  # the last row is padding
+    known = observed[:, observed.any(0)]
+    return float(known.double().mean()) if known.numel() else 1.0

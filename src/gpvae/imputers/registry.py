@@ -1,36 +1,69 @@
-"""The methods by name, with their default settings."""
+"""All methods by name, and what each can do. Reading this list does not load PyTorch.
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+A new method is a file in this folder and an entry here.
+"""
 
-from gpvae.imputers.base import Imputer
-from gpvae.imputers.brits import BRITS
-from gpvae.imputers.gp import GP
-from gpvae.imputers.gpvae import GPVAE, HI_VAE, VAE
-from gpvae.imputers.grui_gan import GRUIGAN
-from gpvae.imputers.neural import Trained
-from gpvae.imputers.simple import Forward, Linear, Mean
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-PLAIN_STEPS = {"optimizer": "adam", "learning_rate": 1e-3, "anneal": False}
-SIMPLE: dict[str, Callable[..., Imputer]] = {"mean": Mean, "forward": Forward, "linear": Linear}
-TRAINED: dict[str, Callable[..., Imputer]] = {
-    "gp": GP,
-    "vae": lambda **settings: GPVAE(VAE, **{**PLAIN_STEPS, **settings}),
-    "hi-vae": lambda **settings: GPVAE(HI_VAE, **{**PLAIN_STEPS, **settings}),
-    "grui-gan": GRUIGAN,
-    "brits": BRITS,
-    "gp-vae": GPVAE,
-}
-NAMES = (*SIMPLE, *TRAINED)
-COMPARED = ("mean", "forward", "linear", "gp-vae")  # unless something else is asked for
+if TYPE_CHECKING:
+    from gpvae.imputers.base import Imputer
+
+TRAINING_SETTINGS = ("epochs", "recipe", "standardise", "precision", "device", "seed", "verbose")
 
 
-def method(name: str, **settings: Any) -> Imputer:
-    """An imputer by its name; settings of training are passed over where nothing is trained."""
-    if name not in NAMES:
-        raise ValueError(f"there is no method {name!r}; there are {', '.join(NAMES)}")
-    if name in TRAINED:
-        return TRAINED[name](**settings)
-    of_training = {field.name for field in fields(Trained)}
-    return SIMPLE[name](**{key: value for key, value in settings.items() if key not in of_training})
+@dataclass(frozen=True)
+class MethodInfo:
+    """A method and its capabilities."""
+
+    summary: str
+    loads: str  # "module:attribute", called with settings
+    trained: bool = True  # takes the settings of training
+    distributions: bool = False  # gives draws and intervals, or single values
+    kinds: bool = False  # fills columns of any kind
+    categories: bool = False  # fills columns of categories
+    compared: bool = False  # by `evaluate`, by default
+
+    def load(self) -> Any:
+        module, _, attribute = self.loads.partition(":")
+        return getattr(import_module(module), attribute)
+
+
+_SIMPLE: dict[str, Any] = {"trained": False, "categories": True, "compared": True}
+_LATENT: dict[str, Any] = {"distributions": True, "kinds": True, "categories": True}
+
+METHODS: Mapping[str, MethodInfo] = MappingProxyType(
+    {
+        "mean": MethodInfo("the mean of the column in the series", "gpvae.imputers.simple:Mean", **_SIMPLE),
+        "forward": MethodInfo("the last observed value", "gpvae.imputers.simple:Forward", **_SIMPLE),
+        "linear": MethodInfo("the line between neighbours", "gpvae.imputers.simple:Linear", **_SIMPLE),
+        "gp": MethodInfo("a Gaussian process for each column", "gpvae.imputers.gp:GP", distributions=True),
+        "vae": MethodInfo("a VAE on each step", "gpvae.imputers.gpvae:vae", **_LATENT),
+        "hi-vae": MethodInfo("a VAE on what is observed of each step", "gpvae.imputers.gpvae:hi_vae", **_LATENT),
+        "grui-gan": MethodInfo("a recurrent GAN", "gpvae.imputers.grui_gan:GRUIGAN"),
+        "brits": MethodInfo("a recurrent network each way", "gpvae.imputers.brits:BRITS"),
+        "gp-vae": MethodInfo("the GP-VAE, the default", "gpvae.imputers.gpvae:GPVAE", compared=True, **_LATENT),
+    }
+)
+
+COMPARED = tuple(name for name, info in METHODS.items() if info.compared)
+
+
+def method(name: str, **settings: Any) -> "Imputer":
+    """An imputer by its name; settings of training are dropped where nothing is trained."""
+    if name not in METHODS:
+        raise ValueError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    info = METHODS[name]
+    if not info.trained:
+        settings = {key: value for key, value in settings.items() if key not in TRAINING_SETTINGS}
+    return info.load()(**settings)
+
+
+def import_all() -> None:
+    """Import every imputer, so that saved ones are found by name."""
+    import_module("gpvae.imputers.conformal")
+    for info in METHODS.values():
+        info.load()

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.scaling import Kinds, class_columns
 from gpvae.data.schema import Schema
@@ -70,18 +69,10 @@ class _Simple(Imputer):
     def _fill_classes(self, panel: Panel, fallback: Floats) -> Floats:
         """The same for columns of categories."""
 
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"kinds": to_json(self.kinds, Kinds | None)}
-
-    @classmethod
-    def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
-        kinds: Any = Kinds | None
-        return super()._from_settings(settings | {"kinds": from_json(kinds, settings["kinds"])}, device)
-
     def _tensors(self) -> dict[str, Tensor]:
         return {"fallback": torch.from_numpy(self.fallback_)}
 
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
+    def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.fallback_ = tensors["fallback"].numpy()
 
 

@@ -10,70 +10,65 @@ from types import MappingProxyType
 from typing import Any
 
 from gpvae.gp.kernels import RBF, Cauchy
-from gpvae.models.model import PLAIN, ModelConfig
+from gpvae.models.config import ModelConfig, Objective
+from gpvae.models.encoders import Convolution
+from gpvae.models.inputs import Frames
+from gpvae.models.likelihoods import Bernoulli, Gaussian
+from gpvae.models.prior import Prior
+from gpvae.training.masking import Masking
+from gpvae.training.recipe import Recipe
 
-Settings = Mapping[str, Any]  # keyword arguments of GPVAE, or changes to them by dotted path: {"model.beta": 0.2}
+Settings = Mapping[str, Any]  # keyword arguments of GPVAE, or changes to them by dotted path: {"model.latent_dim": 8}
 
 IMAGE_FILTERS = 32  # in the preprocessor of images: the paper gives no number, and more take longer
+RECIPE = Recipe(batch_size=64, window=1024, validation=0.0)
 
-
-def _settings(model: ModelConfig, **training: Any) -> Settings:
-    optimisation = {"batch_size": 64, "optimizer": "adam", "learning_rate": 1e-3, "anneal": False, "warm_up": 0.0}
-    return MappingProxyType({"model": model, **optimisation, "window": 1024, "validation": 0.0, **training})
-
-
-_MODEL = replace(PLAIN, learn_kernel=False, see_observed=False, see_times=False)
-
-HEALING_MNIST = _settings(  # 10 × 784, values in [0, 1]
-    replace(
-        _MODEL,
-        latent_dim=256,
-        kernel=Cauchy(2.0),
-        image_shape=(1, 28, 28),
-        image_filters=IMAGE_FILTERS,
-        encoder_filters=256,
-        encoder_window=3,
-        encoder_widths=(256,),
-        decoder_widths=(256, 256, 256),
-        likelihood="bernoulli",
-        beta=0.8,
-    ),
-    epochs=20,
+HEALING_MNIST: Settings = MappingProxyType(  # 10 × 784, values in [0, 1]
+    {
+        "model": ModelConfig(
+            latent_dim=256,
+            prior=Prior(Cauchy(2.0)),
+            inputs=Frames((1, 28, 28), IMAGE_FILTERS),
+            encoder=Convolution(filters=256, window=3, widths=(256,)),
+            decoder_widths=(256, 256, 256),
+            likelihood=Bernoulli(),
+            objective=Objective(beta=0.8),
+        ),
+        "recipe": RECIPE,
+        "epochs": 20,
+    }
 )
 
-SPRITES = _settings(  # 8 × 12288, values in [0, 1], used as they are
-    replace(
-        _MODEL,
-        latent_dim=256,
-        kernel=Cauchy(2.0),
-        image_shape=(3, 64, 64),
-        image_filters=IMAGE_FILTERS,
-        encoder_filters=32,
-        encoder_window=3,
-        encoder_widths=(256, 256),
-        decoder_widths=(256, 256, 256),
-        likelihood="gaussian",
-        noise=1.0,
-        beta=0.1,
-    ),
-    epochs=20,
-    standardise=False,
+SPRITES: Settings = MappingProxyType(  # 8 × 12288, values in [0, 1], used as they are
+    {
+        "model": ModelConfig(
+            latent_dim=256,
+            prior=Prior(Cauchy(2.0)),
+            inputs=Frames((3, 64, 64), IMAGE_FILTERS),
+            encoder=Convolution(filters=32, window=3, widths=(256, 256)),
+            decoder_widths=(256, 256, 256),
+            likelihood=Gaussian(noise=1.0),
+            objective=Objective(beta=0.1),
+        ),
+        "recipe": RECIPE,
+        "epochs": 20,
+        "standardise": False,
+    }
 )
 
-PHYSIONET = _settings(  # 48 × 35, standardised
-    replace(
-        _MODEL,
-        latent_dim=35,
-        kernel=Cauchy(7.0),
-        encoder_filters=128,
-        encoder_window=24,
-        encoder_widths=(128,),
-        decoder_widths=(256, 256),
-        likelihood="gaussian",
-        noise=1.0,
-        beta=0.2,
-    ),
-    epochs=40,
+PHYSIONET: Settings = MappingProxyType(  # 48 × 35, standardised
+    {
+        "model": ModelConfig(
+            latent_dim=35,
+            prior=Prior(Cauchy(7.0)),
+            encoder=Convolution(filters=128, window=24, widths=(128,)),
+            decoder_widths=(256, 256),
+            likelihood=Gaussian(noise=1.0),
+            objective=Objective(beta=0.2),
+        ),
+        "recipe": RECIPE,
+        "epochs": 40,
+    }
 )
 
 PRESETS: Mapping[str, Settings] = MappingProxyType(
@@ -83,30 +78,31 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
 # The other latent models of the tables, as changes to a preset. VAE and HI-VAE encode each time step on its own and
 # have no prior over time; the VAE also scores missing values, as zeros.
 _EACH_STEP_ON_ITS_OWN = {
-    "model.neighbours": 0,
-    "model.jitter": 1e-6,
+    "model.prior.neighbours": 0,
+    "model.prior.jitter": 1e-6,
     "model.posterior": "diagonal",
-    "model.encoder_window": 1,
+    "model.encoder.window": 1,
 }
 VARIANTS: Mapping[str, Settings] = MappingProxyType(
     {
         "gp-vae": {},
-        "gp-vae, RBF": {"model.kernel": RBF(2.0)},
+        "gp-vae, RBF": {"model.prior.kernel": RBF(2.0)},
         "hi-vae": _EACH_STEP_ON_ITS_OWN,
-        "vae": {**_EACH_STEP_ON_ITS_OWN, "model.score_missing": True},
+        "vae": {**_EACH_STEP_ON_ITS_OWN, "model.objective.missing_as_zeros": True},
     }
 )
 
-QUICK: Settings = MappingProxyType(  # a small model for tests, trained for two epochs
+# A small model for tests, trained for two epochs.
+QUICK: Settings = MappingProxyType(
     {
         "model.latent_dim": 8,
-        "model.image_filters": 4,
-        "model.encoder_filters": 16,
-        "model.encoder_widths": (16,),
+        "model.encoder.filters": 16,
+        "model.encoder.widths": (16,),
         "model.decoder_widths": (16,),
         "epochs": 2,
     }
 )
+QUICK_FRAMES: Settings = MappingProxyType({"model.inputs.filters": 4})
 
 
 @dataclass(frozen=True)
@@ -118,22 +114,27 @@ class Change:
     mechanisms: tuple[str, ...] = ()  # of missingness, if the change is only made for some
 
 
-_MASK_AS_INPUT = Change("the encoder sees what is observed", {"model.see_observed": True})
-_WARM_UP = Change("β rises over the first third of training", {"warm_up": 1 / 3})
+_MASK_AS_INPUT = Change("the encoder sees what is observed", {"model.inputs.observed": True})
+_WARM_UP = Change("β rises over the first third of training", {"recipe.kl_warm_up": 1 / 3})
 # An assumption about the mechanism, to be made only where it holds: with missing patches it fills them with white.
 _MISSING_BY_VALUE = Change(
-    "the rates at which black and white go missing are learned", {"model.missing_by_value": True}, ("not-at-random",)
+    "the rates at which black and white go missing are learned",
+    {"model.likelihood.missing_by_value": True},
+    ("not-at-random",),
 )
 # Where missing pixels resemble their observed neighbours, what fits the observed pixels fits the missing ones. Where
 # they do not, the prior must keep the latents from serving the observed pixels alone: for patches, β = 0.3 is worse
 # than 0.8.
 _LIKE_NEIGHBOURS = ("random", "temporal+", "temporal-")
-_SMALLER_BETA = Change("β = 0.2", {"model.beta": 0.2}, _LIKE_NEIGHBOURS)
+_SMALLER_BETA = Change("β = 0.2", {"model.objective.beta": 0.2}, _LIKE_NEIGHBOURS)
 _LONGER = Change("40 epochs", {"epochs": 40}, _LIKE_NEIGHBOURS)
 _MUCH_LONGER = Change("100 epochs", {"epochs": 100})
-_SMALLER_NOISE = Change("noise 0.1 instead of 1", {"model.noise": 0.1})
-_LEARNED_NOISE = Change("noise is learned for each column", {"model.noise": None})
-_MASKING = Change("training hides 30 % of what is observed from the encoder", {"model.hide": 0.3})
+_SMALLER_NOISE = Change("noise 0.1 instead of 1", {"model.likelihood.noise": 0.1})
+_LEARNED_NOISE = Change("noise is learned for each column", {"model.likelihood.noise": None})
+_MASKING = Change(
+    "training hides 30 % of what is observed from the encoder",
+    {"recipe.masking": Masking(cells=(0.3, 0.3), runs=0.0, borrowed=0.0, visible_weight=1.0)},
+)
 
 CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(  # by data set, in the order in which we make them
     {
@@ -145,7 +146,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = MappingProxyType(  # by data set, in
 
 
 def changed(settings: Settings, changes: Settings) -> dict[str, Any]:
-    """`settings` with the values at dotted paths replaced: `changed(PHYSIONET, {"model.beta": 0.5, "epochs": 10})`."""
+    """`settings` with the values at dotted paths replaced, as in `changed(PHYSIONET, {"model.latent_dim": 8})`."""
     for path, value in changes.items():
         settings = _replace_at(settings, path, value)
     return dict(settings)

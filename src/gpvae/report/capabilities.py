@@ -6,9 +6,11 @@ from gpvae.imputers.base import Imputer
 from gpvae.imputers.conformal import Conformal
 from gpvae.imputers.gpvae import GPVAE
 from gpvae.imputers.imputation import Imputation
-from gpvae.imputers.neural import Trained
+from gpvae.imputers.neural import NeuralImputer
+from gpvae.models.inputs import Frames
+from gpvae.models.likelihoods import Bernoulli
 
-LIKELIHOODS = {"student": "Student's t", "gaussian": "Gaussian"}
+LIKELIHOODS = {"Student": "Student's t"}
 
 
 def method_of(imputation: Imputation) -> Imputer | None:
@@ -25,42 +27,42 @@ def latent_model_of(imputation: Imputation) -> GPVAE | None:
 def image_shape_of(imputation: Imputation) -> tuple[int, int, int] | None:
     """(channel, height, width), if the columns are the pixels of grey or colour images."""
     method = latent_model_of(imputation)
-    shape = method.model.image_shape if method else None
+    shape = method.model.inputs.shape if method and isinstance(method.model.inputs, Frames) else None
     return shape if shape and math.prod(shape) == len(imputation.panel.columns) and shape[0] in (1, 3) else None
 
 
 def has_binary_pixels(imputation: Imputation) -> bool:
     method = latent_model_of(imputation)
-    return method is not None and method.model.likelihood == "bernoulli"
+    return method is not None and isinstance(method.model.likelihood, Bernoulli)
 
 
 def keeps_last_epoch(method: Imputer | None) -> bool:
     """Whether the weights are those of the last epoch, or else of the best."""
-    return isinstance(method, Trained) and method.keeps_last
+    return isinstance(method, NeuralImputer) and method.recipe.keep == "last"
 
 
 def network_facts(imputation: Imputation) -> list[list[str]]:
     """Name and value of what is worth knowing about a trained network."""
     method = method_of(imputation)
-    if not isinstance(method, Trained) or not hasattr(method, "model_"):
+    if not isinstance(method, NeuralImputer):
         return []
     return [
         *(_latent_facts(method) if isinstance(method, GPVAE) else []),
-        ["parameters", f"{sum(value.numel() for value in method.model_.parameters()):,}"],
+        ["parameters", f"{sum(value.numel() for value in method.method_.network.parameters()):,}"],
         ["training epochs", f"{len(method.history_):,}"],
-        ["device", str(method._device.type)],
+        ["device", method.method_.device.type],
     ]
 
 
 def _latent_facts(method: GPVAE) -> list[list[str]]:
-    config = method.model_.config
-    prior = f"{type(config.kernel).__name__} kernel" if config.neighbours else "none, steps are independent"
+    config = method.method_.resolved.model
+    prior, likelihood = config.prior, type(config.likelihood).__name__
     return [
         ["latent series", f"{config.latent_dim}"],
-        ["prior over time", prior],
-        ["encoder", config.encoder],
-        ["likelihood", LIKELIHOODS.get(config.likelihood, config.likelihood)],
-        ["β, weight of the KL term", "0.01 × observed share" if config.beta is None else f"{config.beta:g}"],
+        ["prior over time", f"{type(prior.kernel).__name__} kernel" if prior.order else "none, steps are independent"],
+        ["encoder", type(config.encoder).__name__.lower()],
+        ["likelihood", LIKELIHOODS.get(likelihood, likelihood)],
+        ["β, weight of the KL term", f"{config.objective.beta:.2g}"],
     ]
 
 

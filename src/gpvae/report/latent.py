@@ -23,7 +23,7 @@ def summarise(imputation: Imputation) -> dict[str, Any] | None:
     method, panel = latent_model_of(imputation), imputation.panel
     if method is None:
         return None
-    dims = method.model_.latent_dim
+    dims = method.method_.network.latent_dim
     kept = _series_within(np.minimum(panel.lengths, MAX_STEPS) * dims, MAX_NUMBERS)
     part = panel.pick(np.arange(kept))
     packs, strides = _packs(method, part)
@@ -64,7 +64,7 @@ def _influence(method: GPVAE, influence: Floats) -> dict[str, Any]:
     columns = np.sort(np.argsort(-known.max(axis=0), kind="stable")[:COLUMNS_SHOWN])
     shown = order[:LATENTS_SHOWN].tolist()
     rows = {f"latent {k + 1}": influence[k] for k in shown} | {"all latent series": influence[-2]}
-    if len(method.model_.locations):
+    if method.decoder_sees_context:
         rows["nearest visible values"] = influence[-1]
     return {
         "influence": {
@@ -89,7 +89,7 @@ def _describe_influence(method: GPVAE, influence: Floats) -> str:
         f"decoded values change by {known[k, j]:.2g} standard deviations; with all latent series fixed, by "
         f"{together:.2g} on average."
     )
-    if len(method.model_.locations):
+    if method.decoder_sees_context:
         sentence += f" With the nearest visible values fixed, another input of the decoder, by {nearest:.2g}."
         if together < 0.1 * nearest:
             sentence += " So the model fills mostly from the nearest values, and the latent series add little."

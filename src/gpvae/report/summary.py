@@ -146,7 +146,7 @@ def _model(imputation: Imputation) -> dict[str, Any]:
         facts.append(["time to fill", duration(imputation.seconds)])
     if imputation.draws is not None:
         facts.append(["samples drawn", f"{imputation.draws.count:,}"])
-    settings = {} if imputer is None else imputer.to_plain()["settings"]
+    settings = {} if imputer is None else imputer.to_json()["settings"]
     return {"name": imputation.method, "facts": facts, "settings": _flat(settings)}
 
 

@@ -14,7 +14,8 @@ from gpvae.paper.reproduction.record import Results, provenance_of
 from gpvae.paper.reproduction.runs import CHANGES, FIGURES, NAMES, Run, runs_of
 from gpvae.paper.reproduction.tables import Table, ablation_table, comparison_table
 from gpvae.paper.reproduction.workers import execute_all
-from gpvae.training.loop import TrainingError, fabric_for
+from gpvae.training.config import TrainingError
+from gpvae.training.devices import make_fabric
 
 
 def reproduce(
@@ -35,7 +36,7 @@ def reproduce(
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         raise DataError(f"there is no table or figure {unknown[0]!r}; there are {', '.join(NAMES)}")
-    fabric_for(device, "32-true")  # raises if there is no such device
+    make_fabric(device, "32-true")  # raises if there is no such device
     results = Results(folder / "quick" if quick else folder)
     _make_folder(results.folder)
     with _locked(results.folder):

@@ -8,7 +8,9 @@ from typing import Any
 
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.gpvae import GPVAE
+from gpvae.imputers.neural import NeuralImputer
 from gpvae.imputers.registry import method
+from gpvae.models.inputs import Frames
 from gpvae.paper import presets
 from gpvae.paper.tables import ABLATION_TASKS, TABLES, Task
 
@@ -45,7 +47,9 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result besides data and seed, ready for JSON."""
-        return new_imputer(replace(self, seed=0), device="cpu").to_plain() | {"protocol": PROTOCOL}
+        described = new_imputer(replace(self, seed=0)).to_json()
+        settings = {k: v for k, v in described["settings"].items() if k not in ("device", "verbose", "seed")}
+        return {"imputer": described["imputer"], "settings": settings, "protocol": PROTOCOL}
 
     @cached_property
     def digest(self) -> str:
@@ -94,10 +98,14 @@ def new_imputer(run: Run, *, device: str = "auto", verbose: bool = False) -> Imp
     if task.method == "forward" and task.data != "physionet2012":
         return method("forward", before=0.0)  # black
     if task.method not in LATENT:
-        return method(task.method, **common, batch_size=64, **({"epochs": 2} if run.quick else {}))
+        imputer = method(task.method, **common, epochs=2 if run.quick else None)
+        if isinstance(imputer, NeuralImputer):
+            imputer.recipe = replace(imputer.recipe, batch_size=64)
+        return imputer
     settings = presets.changed(SETTINGS[task.data], presets.VARIANTS[task.method])
     for change in changes_for(task)[: run.changes]:
         settings = presets.changed(settings, change.settings)
     if run.quick:
-        settings = presets.changed(settings, presets.QUICK)
+        frames = isinstance(settings["model"].inputs, Frames)
+        settings = presets.changed(settings, {**presets.QUICK, **(presets.QUICK_FRAMES if frames else {})})
     return GPVAE(**settings, **common)

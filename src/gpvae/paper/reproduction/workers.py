@@ -8,7 +8,7 @@ from itertools import islice
 
 from gpvae.paper.reproduction.experiment import Outcome, execute
 from gpvae.paper.reproduction.runs import Run
-from gpvae.training.loop import TrainingError
+from gpvae.training.config import TrainingError
 
 
 def execute_all(runs: Sequence[Run], device: str, jobs: int) -> Iterator[tuple[Run, Outcome | str]]:

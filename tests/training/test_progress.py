@@ -1,0 +1,54 @@
+"""What is said while training."""
+
+import io
+import re
+from itertools import count
+
+import pytest
+from rich.console import Console
+
+from gpvae.training import progress
+from gpvae.training.config import TrainingConfig
+from gpvae.training.state import Stage, TrainState
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = False) -> str:
+    """Of a run of 10 epochs of 4 steps that is resumed after 5 of them, and forks after 7."""
+    file, config = io.StringIO(), TrainingConfig(10)
+    monkeypatch.setattr(progress, "get_console", lambda: Console(file=file, width=100, force_terminal=terminal))
+    with progress.progress_bar(4, show=True) as report:
+        assert report is not None
+
+        def steps(numbers: range, stage: Stage) -> None:
+            for step in numbers:
+                report(TrainState(epoch=min(9, (step - 1) // 4), step=step, history=[{"fit": 0.5}]), config, stage)
+
+        steps(range(21, 29), Stage())
+        steps(range(29, 41), Stage("planned", other_epochs=3))
+        steps(range(29, 42), Stage("mixup", other_epochs=3, other_steps=12))  # one more than planned
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+
+
+def test_a_log_gets_a_line_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(0, 30)  # seconds
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    lines = reported(monkeypatch).splitlines()
+    assert lines[0] == "training: epoch 6/10, 8 min left"  # two steps took a minute, 17 are left
+    assert lines[4] == "training: epoch 8/10, 10 min left"  # and 12 more since the fork
+    assert lines[10] == "training: epoch 8/10, with mixup, 4 min left"
+    assert lines[-1] == "training: epoch 10/10, with mixup, 0 min left"
+    assert len(lines) == 16
+
+
+def test_a_log_gets_nothing_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reported(monkeypatch) == ""
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = reported(monkeypatch, terminal=True)
+    assert re.search(r"training .* epoch 10/10, with mixup 0:00:00 fit 0.500", bar)
+
+
+def test_nothing_is_shown_unless_wanted() -> None:
+    with progress.progress_bar(4, show=False) as report:
+        assert report is None
