@@ -1,0 +1,301 @@
+"""The posterior of a state space given whole series, long or many: smoother, filter and joint draws.
+
+A series of T rows is cut into lanes, chunks of about √T rows that are filtered side by side; this is exact. What a
+lane says of the state x at its beginning and hands on to its end, given its rows, is linear and Gaussian:
+
+    p(rows | x) ∝ exp(ηᵀx - ½ xᵀJx),    end | x, rows ~ N(Φx + b, C)
+
+found by filtering the lane from a known state (P = 0), with the data from x = 0 and without data from each unit
+vector. Lanes are then joined one after the other, forward for the state at the beginning of each (a, P) and backward
+for what all later rows say of it (η, Λ); with both, every lane is smoothed by itself, a few at a time, so memory stays
+O(T n) at most.
+
+Smoothing goes backward with r and N (de Jong 1989; Durbin & Koopman 2012, 4.4): E[x | all] = a + P r,
+Cov[x | all] = P - P N P. Draws are joint over time and columns (Durbin & Koopman 2002): simulate states and data from
+the prior, smooth the difference to the real data, add it.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from gpvae.gp.chains import LOG_2PI
+from gpvae.gp.state_space import Filtered, Rows, State, StateSpace, Step, filter_rows, stationary
+
+NUMBERS = 2**26  # that a group of lanes may keep, 0.5 GB
+
+
+class Element(NamedTuple):
+    """What the rows of a lane say of the state at its beginning, and how it goes on to its end."""
+
+    information: Tensor  # (lane, state, state) J
+    evidence: Tensor  # (lane, state, replicate) η
+    transfer: Tensor  # (lane, state, state) Φ
+    offset: Tensor  # (lane, state, replicate) b
+    covariance: Tensor  # (lane, state, state) C
+
+
+class Future(NamedTuple):
+    """What later rows say of a state, relative to what earlier ones do: r and N."""
+
+    pull: Tensor  # (lane, state, replicate)
+    precision: Tensor  # (lane, state, state)
+
+
+def element(space: StateSpace, rows: Rows) -> Element:
+    """Of each lane: filter the data from the state 0, and no data from each unit vector; P = 0 at the beginning."""
+    batch, n = rows.values.shape[1], space.loadings.shape[1]
+    count = rows.values.shape[-1]
+    eye = torch.eye(n, dtype=space.loadings.dtype, device=space.loadings.device).expand(batch, n, n)
+    silent = rows.values.new_zeros(*rows.values.shape[:-1], n)
+    both = rows._replace(values=torch.cat([rows.values, silent], dim=-1))
+    start = State(torch.cat([eye.new_zeros(batch, n, count), eye], dim=-1), torch.zeros_like(eye))
+    information, last = torch.zeros(()), None
+    for last in filter_rows(space, both, start):
+        error = last.innovation.error
+        information = information + error[..., count:].mT @ error
+    assert last is not None
+    end = _next(last)
+    evidence, information = -information[..., :count], information[..., count:]
+    return Element(information, evidence, end.mean[..., count:], end.mean[..., :count], end.covariance)
+
+
+def _next(row: Filtered) -> State:
+    step = row.step
+    return State(step.apply(row.after.mean), step.apply(step.apply(row.after.covariance).mT) + step.covariance())
+
+
+def starts(elements: Element, first: State, chunks: int) -> State:
+    """The state at the beginning of each lane given all earlier lanes; lanes are (chunk, series). (lane, …)"""
+    found, state = [first], first
+    for part in list(_by_chunk(elements, chunks))[:-1]:
+        state = advance(part, state)
+        found.append(state)
+    return State(torch.cat([each.mean for each in found]), torch.cat([each.covariance for each in found]))
+
+
+def advance(part: Element, state: State) -> State:
+    """From the beginning of a lane to its end: condition on its rows, then go on.
+
+    P' = (I + P J)⁻¹ P,   a' = a + P' (η - J a),   N(Φ a' + b, Φ P' Φᵀ + C)
+    """
+    eye = torch.eye(state.covariance.shape[-1], dtype=state.mean.dtype, device=state.mean.device)
+    known = _symmetric(torch.linalg.solve(eye + state.covariance @ part.information, state.covariance))
+    mean = state.mean + known @ (part.evidence - part.information @ state.mean)
+    spread = part.transfer @ known @ part.transfer.mT + part.covariance
+    return State(part.transfer @ mean + part.offset, _symmetric(spread))
+
+
+def futures(elements: Element, start: State, chunks: int) -> Future:
+    """At the end of each lane, before the next begins. (lane, …)
+
+    Backward: Λ = J + Φᵀ (I + Λ' C)⁻¹ Λ' Φ,   η = η_lane + Φᵀ (I + Λ' C)⁻¹ (η' - Λ' b).
+    Relative to (a, P), what earlier rows say there: r = (I + Λ P)⁻¹ (η - Λ a),   N = (I + Λ P)⁻¹ Λ.
+    """
+    parts = list(_by_chunk(elements, chunks))
+    evidence, information = torch.zeros_like(parts[-1].evidence), torch.zeros_like(parts[-1].information)
+    eye = torch.eye(information.shape[-1], dtype=information.dtype, device=information.device)
+    found = [Future(evidence, information)]
+    befores = list(zip(*(x.chunk(chunks) for x in start), strict=True))
+    for part, (mean, covariance) in zip(parts[:0:-1], befores[:0:-1], strict=True):
+        pull, weight = evidence - information @ part.offset, eye + information @ part.covariance
+        solved = torch.linalg.solve(weight, torch.cat([pull, information @ part.transfer], dim=-1))
+        pull, passed = solved.split([pull.shape[-1], len(eye)], dim=-1)
+        evidence = part.evidence + part.transfer.mT @ pull
+        information = _symmetric(part.information + part.transfer.mT @ passed)
+        relative = torch.linalg.solve(
+            eye + information @ covariance, torch.cat([evidence - information @ mean, information], dim=-1)
+        )
+        found.append(Future(relative[..., : evidence.shape[-1]], _symmetric(relative[..., evidence.shape[-1] :])))
+    return Future(*(torch.cat(x) for x in zip(*found[::-1], strict=True)))
+
+
+def _by_chunk(elements: Element, chunks: int) -> Iterator[Element]:
+    return (Element(*parts) for parts in zip(*(x.chunk(chunks) for x in elements), strict=True))
+
+
+def _symmetric(matrix: Tensor) -> Tensor:
+    return (matrix + matrix.mT) / 2
+
+
+class Posterior(NamedTuple):
+    """Of what `outputs` makes of the state; without them, of the signal H s. Of lanes, or of whole series."""
+
+    mean: Tensor  # (time, batch, output)
+    variance: Tensor  # (time, batch, output)
+    draws: Tensor  # (time, batch, output, sample) measurements, noise included
+
+
+def smooth(space: StateSpace, rows: Rows, start: State, future: Future, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (time, lane, output, replicate) and variance (time, lane, output) given all rows."""
+    kept = [(row.before, row.innovation, row.step) for row in filter_rows(space, rows, start)]
+    means, variances = [], []
+    for (before, (factor, gain, error), step), observed in zip(reversed(kept), rows.observed.flip(0), strict=True):
+        pull, precision = _pulled_back(step, *future)
+        seen = space.loadings * observed.unsqueeze(-1)
+        white = torch.linalg.solve_triangular(factor, seen, upper=False)  # E = L⁻¹ H
+        # r ← r + Eᵀ (e - G r),   N ← (I - Eᵀ G) N (I - Gᵀ E) + Eᵀ E
+        through = gain @ precision
+        inner = through @ gain.mT
+        inner.diagonal(dim1=-2, dim2=-1).add_(1)
+        half = white.mT @ (0.5 * inner @ white - through)
+        future = Future(pull + white.mT @ (error - gain @ pull), precision + half + half.mT)
+        projected = before.covariance @ outputs.T  # P Fᵀ
+        means.append(outputs @ before.mean + projected.mT @ future.pull)
+        variances.append((projected * (outputs.T - future.precision @ projected)).sum(-2))
+    return torch.stack(means[::-1]), torch.stack(variances[::-1]).clamp(min=0)
+
+
+def _pulled_back(step: Step, pull: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """Aᵀ r, Aᵀ N A."""
+    return step.apply_transposed(pull), step.apply_transposed(step.apply_transposed(precision).mT)
+
+
+def filtered(space: StateSpace, rows: Rows, start: State, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The same given each row and those before it."""
+    means, variances = [], []
+    for row in filter_rows(space, rows, start):
+        means.append(outputs @ row.after.mean)
+        variances.append((outputs.T * (row.after.covariance @ outputs.T)).sum(-2))
+    return torch.stack(means), torch.stack(variances).clamp(min=0)
+
+
+def simulate(space: StateSpace, rows: Rows, start: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Data from the prior, given the state at the beginning, and the state at the end.
+
+    start (lane, state, sample); data (time, lane, column, sample)
+    """
+    state, data = start, []
+    for step in rows.steps(space):
+        noise = torch.randn(
+            *(start.shape[0], len(space.noise), start.shape[-1]),
+            generator=generator,
+            dtype=start.dtype,
+            device=start.device,
+        )
+        data.append(space.loadings @ state + space.noise.sqrt().unsqueeze(-1) * noise)
+        normal = torch.randn(start.shape, generator=generator, dtype=start.dtype, device=start.device)
+        state = step.apply(state) + step.draw(normal)
+    return torch.stack(data), state
+
+
+class Lanes:
+    """Series cut into chunks, as lanes (chunk, series) that are worked on side by side, a group at a time.
+
+    rows: padded series, of one replicate.
+    samples: joint draws that go along.
+    """
+
+    def __init__(self, space: StateSpace, rows: Rows, samples: int = 0, seed: int = 0, chunks: int | None = None):
+        self.space, self.samples, self.seed = space, samples, seed
+        self.time, self.series = rows.values.shape[:2]
+        self.chunks = best_chunks(self.time, self.series) if chunks is None else chunks
+        length = -(-self.time // self.chunks)
+        self.chunks = -(-self.time // length)
+        self.rows = Rows(*(self._cut(x, length) for x in rows))
+        columns, states = space.loadings.shape
+        each = 2 * states**2 + 3 * columns * states + (2 * states + 4 * columns) * (samples + 1)
+        size = max(1, NUMBERS // (each * length))
+        lanes = self.chunks * self.series
+        self.groups = [slice(first, min(first + size, lanes)) for first in range(0, lanes, size)]
+        self.simulated = self._simulated_starts()
+        self.start, self.future = self._joined()
+
+    def posteriors(self, outputs: Tensor | None = None, *, causal: bool = False) -> Iterator[tuple[slice, Posterior]]:
+        """Of one group of lanes after the other, given all rows, or, if causal, each row and those before it."""
+        outputs = self.space.loadings if outputs is None else outputs
+        for group in self.groups:
+            rows, simulated = self._replicates(group)
+            start = State(*(x[group] for x in self.start))
+            if causal:
+                mean, variance = filtered(self.space, rows, start, outputs)
+            else:
+                future = Future(*(x[group] for x in self.future))
+                mean, variance = smooth(self.space, rows, start, future, outputs)
+            draws = mean[..., 1:] + simulated if self.samples else mean[..., 1:]
+            yield group, Posterior(mean[..., 0], variance, draws)
+
+    def whole(self, outputs: Tensor | None = None, *, causal: bool = False) -> Posterior:
+        """Of all rows, in the order they came. (time, series, …)"""
+        parts = zip(*(part for _, part in self.posteriors(outputs, causal=causal)), strict=True)
+        return Posterior(*(self.joined(torch.cat(each, dim=1)) for each in parts))
+
+    def joined(self, lanes: Tensor) -> Tensor:
+        """(time of a chunk, lane, …) → (time, series, …)"""
+        split = lanes.unflatten(1, (self.chunks, self.series)).transpose(0, 1)
+        return split.flatten(0, 1)[: self.time]
+
+    def _cut(self, x: Tensor, length: int) -> Tensor:
+        """(time, series, …) → (time of a chunk, lane, …), padded by rows without a value."""
+        if x.shape[0] == 1 and self.time > 1:
+            return x
+        padding = x.new_zeros(self.chunks * length - self.time, *x.shape[1:])
+        split = torch.cat([x, padding]).unflatten(0, (self.chunks, length)).transpose(0, 1)
+        return split.flatten(1, 2)
+
+    def _of(self, group: slice) -> Rows:
+        values, observed, delta = self.rows
+        return Rows(values[:, group], observed[:, group], delta if delta.shape[1] == 1 else delta[:, group])
+
+    def _replicates(self, group: slice) -> tuple[Rows, Tensor]:
+        """The data, and the data less each simulation of it; and the simulations."""
+        rows = self._of(group)
+        if not self.samples:
+            return rows, rows.values[..., :0]
+        simulated, _ = simulate(self.space, rows, self.simulated[group], self._generator(group))
+        return rows._replace(values=torch.cat([rows.values, rows.values - simulated], dim=-1)), simulated
+
+    def _generator(self, group: slice) -> Generator:
+        device = self.rows.values.device
+        return Generator(device).manual_seed((self.seed * 1_000_003 + group.start + 1) % 2**63)
+
+    def _simulated_starts(self) -> Tensor:
+        """States of the simulations at the beginning of each lane. (lane, state, sample)"""
+        loadings, values = self.space.loadings, self.rows.values
+        shape = (self.series, loadings.shape[1], self.samples)
+        generator = Generator(values.device).manual_seed(self.seed)
+        state = torch.randn(shape, generator=generator, dtype=loadings.dtype, device=values.device)
+        if self.chunks == 1 or not self.samples:
+            return state.repeat(self.chunks, 1, 1)
+        found = []
+        silent = torch.zeros(self.chunks * self.series, *shape[1:], dtype=loadings.dtype, device=values.device)
+        ends = torch.cat(
+            [simulate(self.space, self._of(g), silent[g], self._generator(g))[1] for g in self.groups]
+        )
+        total = self.rows.delta.sum(0) if len(self.rows.delta) > 1 else self.rows.delta[0] * len(values)
+        whole = self.space.step(total.expand(self.chunks * self.series))
+        for chunk in range(self.chunks):
+            found.append(state)
+            lanes = slice(chunk * self.series, (chunk + 1) * self.series)
+            state = Step(*(x[lanes] for x in whole[:4]), whole.partner).apply(state) + ends[lanes]
+        return torch.cat(found)
+
+    def _joined(self) -> tuple[State, Future]:
+        """What is known at the beginning of each lane from earlier ones, and at its end from later ones."""
+        first = stationary(self.space, self.series, self.samples + 1)
+        if self.chunks == 1:
+            return first, Future(torch.zeros_like(first.mean), torch.zeros_like(first.covariance))
+        parts = [element(self.space, self._replicates(group)[0]) for group in self.groups]
+        elements = Element(*(torch.cat(x) for x in zip(*parts, strict=True)))
+        start = starts(elements, first, self.chunks)
+        return start, futures(elements, start, self.chunks)
+
+
+def best_chunks(time: int, series: int) -> int:
+    """Few series are cut into about √T chunks; many are worked on side by side as they are, unless they are long."""
+    return max(-(-time // 1024), min(math.isqrt(time) + 1, -(-128 // series)), 1)
+
+
+def exact_log_likelihood(space: StateSpace, rows: Rows) -> Tensor:
+    """log p(everything observed) of each long series. (series,)"""
+    lanes = Lanes(space, rows)
+    total = []
+    for group in lanes.groups:
+        start = State(*(x[group] for x in lanes.start))
+        parts = filter_rows(space, lanes._of(group), start)
+        total.append(torch.stack([row.innovation.log_density()[..., 0] for row in parts]).sum(0))
+    per_series = torch.cat(total).unflatten(0, (lanes.chunks, lanes.series)).sum(0)
+    return per_series - 0.5 * LOG_2PI * rows.observed.sum((0, 2))
