@@ -25,7 +25,7 @@ import csv
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -150,15 +150,15 @@ def _scores_of_draws(
     return crps, quantile_score
 
 
-def finished_keys(output: Path) -> set[tuple[str, ...]]:
+def finished_keys(output: Path, columns: Sequence[str] = COLUMNS, key: Sequence[str] = KEY) -> set[tuple[str, ...]]:
     """Keys of the rows that the output has already."""
     if not output.exists():
         return set()
     with output.open(newline="") as file:
         rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
+        if tuple(rows.fieldnames or ()) != tuple(columns):
             raise DataError(f"{output} has other columns than those written now: name another output")
-        return {tuple(row[name] for name in KEY) for row in rows}
+        return {tuple(row[name] for name in key) for row in rows}
 
 
 def unfinished(experiment: Experiment, finished: set[tuple[str, ...]], about: Row) -> Experiment:
@@ -175,11 +175,11 @@ def rounded(value: object) -> object:
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
-def append(output: Path, row: Row) -> None:
+def append(output: Path, row: Row, columns: Sequence[str] = COLUMNS) -> None:
     """Add one line in a single write: several runs may write to one file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         if not file.tell():
             writer.writeheader()
         writer.writerow({name: rounded(value) for name, value in row.items()})
