@@ -1,0 +1,204 @@
+"""Do draws hold together over a gap? Intervals of its mean and maximum, the roughness of draws, and the energy score.
+
+A gap is a maximal run of hidden cells in one column of a series. Everything here needs the draws of a method, apart
+from `cell_coverage`, which needs intervals.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scoringrules
+from numpy.typing import NDArray
+
+from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.scaling import Scaling
+from gpvae.evaluation import metrics
+from gpvae.imputers.imputation import CELLS_PER_CHUNK, Draws, Imputation
+
+RESAMPLES, MAX_RESAMPLED = 1000, 2000  # of the bootstrap; more groups than this are merged at random
+MAX_ENERGY = 1000  # gaps that the energy score is averaged over: it takes all pairs of draws
+Index = NDArray[np.int64]
+
+
+class Gaps(NamedTuple):
+    """Maximal runs of hidden cells, column after column. (gap,)"""
+
+    column: Index
+    first: Index  # row
+    length: Index
+
+    @property
+    def offsets(self) -> Index:
+        """The place of the first cell of each gap, when the cells of all gaps stand in a row."""
+        return np.cumsum(self.length) - self.length
+
+    def cells(self) -> tuple[Index, Index]:
+        """Row and column of all cells, gap after gap. (cell,)"""
+        step = np.arange(self.length.sum()) - np.repeat(self.offsets, self.length)
+        return np.repeat(self.first, self.length) + step, np.repeat(self.column, self.length)
+
+    def at(self, chosen: slice | Index) -> "Gaps":
+        return Gaps(*(field[chosen] for field in self))
+
+
+class Share(NamedTuple):
+    """A share with its 95 % bootstrap interval, which is NaN if there is nothing to resample."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class JointScore:
+    """`roughness` is None if all gaps are single cells, or if the truth does not change in any."""
+
+    mean_coverage: Share  # how many gaps have their mean in its interval
+    max_coverage: Share
+    roughness: float | None  # mean |step| of the draws inside gaps, divided by that of the truth
+    energy: float  # mean energy score of a gap
+
+
+class _GapScores(NamedTuple):
+    mean_inside: Bools  # (gap,)
+    max_inside: Bools  # (gap,)
+    draw_steps: float  # Σ |step|, a mean over draws
+    true_steps: float
+
+
+def find_gaps(panel: Panel, cells: Bools) -> Gaps:
+    """The gaps that hidden cells (row, feature) make."""
+    if not cells.any():
+        raise DataError("there is no hidden cell, so there is no gap")
+    column, row = np.nonzero(cells.T)
+    starts_series = np.zeros(len(cells) + 1, dtype=bool)
+    starts_series[panel.starts] = True
+    continues = (np.diff(column, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 1) & ~starts_series[row]
+    begins = np.flatnonzero(~continues)
+    return Gaps(column[begins], row[begins], np.diff(begins, append=len(row)))
+
+
+def outage_of(panel: Panel, cells: Bools, gaps: Gaps) -> Index:
+    """The outage that each gap belongs to: a maximal run of rows in which some column is hidden. (gap,)"""
+    outages = find_gaps(panel, np.asarray(cells.any(axis=1))[:, None])
+    return np.searchsorted(outages.first, gaps.first, side="right") - 1
+
+
+def score(
+    imputation: Imputation,
+    truth: Floats,
+    cells: Bools,
+    units: Scaling,
+    *,
+    level: float = 0.9,
+    by_outage: bool = False,
+    seed: int = 0,
+) -> JointScore:
+    """Compare draws of the hidden `cells` with the `truth` (row, feature), in columns that vary in these `units`.
+
+    by_outage: resample outages instead of gaps, for gaps of many columns at the same rows, which are not independent.
+    """
+    if imputation.draws is None:
+        raise DataError(f"{imputation.method} gives no draws, so gaps cannot be scored")
+    cells = cells & units.varies
+    gaps = find_gaps(imputation.panel, cells)
+    scores = [_score_gaps(*_scaled(imputation, truth, part, units), part, level) for part in _chunks(gaps)]
+    groups = _groups(imputation.panel, cells, gaps, by_outage)
+    inside = (np.concatenate([part[i] for part in scores]) for i in range(2))
+    mean_coverage, max_coverage = (share(hits, np.ones(len(hits)), groups, seed) for hits in inside)
+    true_steps = sum(part.true_steps for part in scores)
+    roughness = sum(part.draw_steps for part in scores) / true_steps if true_steps else None
+    return JointScore(mean_coverage, max_coverage, roughness, _energy(imputation, truth, gaps, units, seed))
+
+
+def cell_coverage(
+    imputation: Imputation, truth: Floats, cells: Bools, *, level: float = 0.9, by_outage: bool = False, seed: int = 0
+) -> Share:
+    """The share of hidden cells inside their interval; gaps, or outages, are resampled."""
+    gaps = find_gaps(imputation.panel, cells)
+    inside = metrics.covered(truth, *imputation.interval_rows(level))[gaps.cells()]
+    hits = np.add.reduceat(inside, gaps.offsets, dtype=np.float64)
+    return share(hits, gaps.length, _groups(imputation.panel, cells, gaps, by_outage), seed)
+
+
+def share(hits: NDArray[np.generic], counts: NDArray[np.generic], groups: Index, seed: int) -> Share:
+    """Σ hits / Σ counts (gap,) with a percentile bootstrap over `groups` (gap,) 0, 1, …"""
+    rng, size = np.random.default_rng(seed), int(groups.max()) + 1
+    if size > MAX_RESAMPLED:
+        groups, size = (rng.permutation(size) % MAX_RESAMPLED)[groups], MAX_RESAMPLED
+    hits, counts = np.bincount(groups, hits, size), np.bincount(groups, counts, size)
+    value = float(hits.sum() / counts.sum())
+    if size < 2:
+        return Share(value, np.nan, np.nan)
+    picked = rng.integers(size, size=(RESAMPLES, size))
+    lower, upper = np.quantile(hits[picked].sum(axis=1) / counts[picked].sum(axis=1), [0.025, 0.975])
+    return Share(value, float(lower), float(upper))
+
+
+def _groups(panel: Panel, cells: Bools, gaps: Gaps, by_outage: bool) -> Index:
+    return outage_of(panel, cells, gaps) if by_outage else np.arange(len(gaps.first))
+
+
+def _chunks(gaps: Gaps) -> Iterator[Gaps]:
+    """Gaps with some CELLS_PER_CHUNK cells at a time, to save memory."""
+    chunk = gaps.offsets // CELLS_PER_CHUNK
+    ends = np.append(np.flatnonzero(np.diff(chunk)) + 1, len(chunk))
+    for first, end in zip(np.append(0, ends), ends, strict=False):
+        yield gaps.at(slice(first, end))
+
+
+def _scaled(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling) -> tuple[Floats, Floats]:
+    """Truth (cell,) and draws (cell, sample) of all cells of the gaps, in these units."""
+    row, column = gaps.cells()
+    draws = _draws_at(imputation, row * truth.shape[1] + column).values()
+    shift, scale = units.shift[column], units.scale[column]
+    return (truth[row, column] - shift) / scale, (draws - shift[:, None]) / scale[:, None]
+
+
+def _draws_at(imputation: Imputation, cells: Index) -> Draws:
+    """The draws of missing cells, given as indices into the flattened (row, feature)."""
+    assert imputation.draws is not None
+    places = np.searchsorted(imputation.cells, cells)
+    if not np.array_equal(imputation.cells[np.minimum(places, len(imputation.cells) - 1)], cells):
+        raise ValueError("draws exist only for missing cells")
+    return imputation.draws.at(places)
+
+
+def _score_gaps(truth: Floats, draws: Floats, gaps: Gaps, level: float) -> _GapScores:
+    inside = np.ones(len(truth) - 1, dtype=bool)  # steps from a cell to the next one that stay in a gap
+    inside[gaps.offsets[1:] - 1] = False
+    return _GapScores(
+        _inside(_mean(truth[:, None], gaps)[:, 0], _mean(draws, gaps), level),
+        _inside(_maximum(truth[:, None], gaps)[:, 0], _maximum(draws, gaps), level),
+        float(np.abs(np.diff(draws, axis=0)[inside]).sum() / draws.shape[1]),
+        float(np.abs(np.diff(truth)[inside]).sum()),
+    )
+
+
+def _mean(values: Floats, gaps: Gaps) -> Floats:
+    return np.add.reduceat(values, gaps.offsets, axis=0) / gaps.length[:, None]
+
+
+def _maximum(values: Floats, gaps: Gaps) -> Floats:
+    return np.maximum.reduceat(values, gaps.offsets, axis=0)
+
+
+def _inside(truth: Floats, draws: Floats, level: float) -> Bools:
+    """Whether the truth (gap,) is in the central interval of draws (gap, sample).
+
+    The i-th of n sorted draws is the quantile i/(n + 1): even where the draws of a cell are stratified, those of a
+    gap's mean are not.
+    """
+    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=1, method="weibull")
+    return metrics.covered(truth, lower, upper)
+
+
+def _energy(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling, seed: int) -> float:
+    """E‖X - x‖ - ½ E‖X - X'‖ over the cells of a gap, averaged over gaps; over some if there are many."""
+    count = len(gaps.first)
+    chosen = np.random.default_rng(seed).permutation(count)[:MAX_ENERGY]
+    parts = (_scaled(imputation, truth, gaps.at(np.array([i])), units) for i in chosen)
+    scores = [np.asarray(scoringrules.es_ensemble(true, draws.T, backend="numpy")) for true, draws in parts]
+    return float(np.mean(scores))
