@@ -1,12 +1,15 @@
 """Methods that `core.py` compares with, besides those of the registry: the season before, and scikit-learn's."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from protocol_data import Experiment
+from protocols import new_imputer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -16,7 +19,6 @@ from gpvae.data.schema import Schema
 from gpvae.imputers import registry
 from gpvae.imputers.base import Imputer, Prediction
 from gpvae.imputers.conformal import Conformal
-from gpvae.imputers.registry import method
 from gpvae.imputers.simple import forward, linear
 
 SEASONS = 4  # looked back and ahead
@@ -92,12 +94,12 @@ class Iterative(Imputer):
         return Prediction(np.asarray(self.model_.transform(panel.values))[missing])
 
 
-def new_method(name: str, period: int, seed: int) -> Imputer:
+def new_method(name: str, experiment: Experiment, changes: Mapping[str, Any], seed: int, period: int = 1) -> Imputer:
     """A method by its name; `conformal linear` puts conformal intervals around the line."""
     if name == "seasonal naive":
         return SeasonalNaive(period=period)
     if name == "iterative":
         return Iterative()
     if name.startswith(CONFORMAL):
-        return Conformal(new_method(name.removeprefix(CONFORMAL), period, seed), seed=seed)
-    return method(name, seed=seed, device="cpu")
+        return Conformal(new_method(name.removeprefix(CONFORMAL), experiment, changes, seed), seed=seed)
+    return new_imputer(name, experiment, changes, seed, "cpu")
