@@ -14,6 +14,7 @@ from protocol_data import long_outage
 
 from gpvae import Panel, datasets, missingness
 from gpvae.data.panel import Bools, Floats
+from gpvae.evaluation.joint import find_gaps
 
 ROWS = 2_000  # of simulated tables
 OUTAGES, OUTAGE, MIN_ROWS = 10, 64, 2_000  # outages in each series that has so many rows
@@ -197,6 +198,17 @@ def runs(panel: Panel, seed: int) -> Bools:
     return missingness.blocks(panel, 0.1, seed, length=run_lengths(panel, 24, 48))
 
 
+def one_column_out(panel: Panel, seed: int) -> Bools:
+    """Runs in half of the rows, each in one column while the others are visible; nothing in a single column."""
+    cells = np.zeros(panel.values.shape, dtype=bool)
+    if len(panel.columns) > 1:
+        rows = missingness.blocks(panel, 0.5, seed, length=run_lengths(panel, 24, 48), all_columns=True).any(axis=1)
+        gaps = find_gaps(panel, np.asarray(rows)[:, None])
+        column = np.random.default_rng([seed, 1]).integers(len(panel.columns), size=len(gaps.first))
+        cells[gaps._replace(column=column).cells()] = True
+    return cells & panel.observed
+
+
 def outages(panel: Panel, seed: int) -> Bools:
     """Nothing in a single column, where an outage is a run."""
     if len(panel.columns) < 2:
@@ -219,6 +231,7 @@ PATTERNS: Mapping[str, Callable[[Panel, int], Bools]] = {
     "10% cells": lambda panel, seed: missingness.random(panel, 0.1, seed),
     "50% cells": lambda panel, seed: missingness.random(panel, 0.5, seed),
     "runs": runs,
+    "one column out": one_column_out,
     "outages": outages,
     "outages of 64": outages_of_64,
     "outage of 640": long_outage,
