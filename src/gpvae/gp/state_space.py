@@ -197,8 +197,11 @@ def filter_rows(space: StateSpace, rows: Rows, start: State) -> Iterator[Filtere
         state = predict(state, step, noise)
 
 
-def log_likelihood(space: StateSpace, rows: Rows) -> Tensor:
-    """log p(everything observed) of each series, exact and differentiable in all of `space`. (batch, replicate)"""
-    start = stationary(space, rows.values.shape[1], rows.values.shape[-1])
+def log_likelihood(space: StateSpace, rows: Rows, start: State | None = None) -> Tensor:
+    """log p(everything observed) of each series, exact and differentiable in all of `space`. (batch, replicate)
+
+    start: what is known of the state before the first row, a constant; N(0, I) unless given.
+    """
+    start = stationary(space, rows.values.shape[1], rows.values.shape[-1]) if start is None else start
     density = torch.stack([each.innovation.log_density() for each in filter_rows(space, rows, start)]).sum(0)
     return density - 0.5 * LOG_2PI * rows.observed.sum((0, 2)).unsqueeze(-1)
