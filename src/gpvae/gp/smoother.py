@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from gpvae.gp.chains import LOG_2PI
-from gpvae.gp.state_space import Filtered, Rows, State, StateSpace, Step, filter_rows, stationary
+from gpvae.gp.state_space import Future, Rows, State, StateSpace, Step, filter_rows, stationary
 
 NUMBERS = 2**26  # that a group of lanes may keep, 0.5 GB
 
@@ -36,13 +36,6 @@ class Element(NamedTuple):
     transfer: Tensor  # (lane, state, state) Φ
     offset: Tensor  # (lane, state, replicate) b
     covariance: Tensor  # (lane, state, state) C
-
-
-class Future(NamedTuple):
-    """What later rows say of a state, relative to what earlier ones do: r and N."""
-
-    pull: Tensor  # (lane, state, replicate)
-    precision: Tensor  # (lane, state, state)
 
 
 def element(space: StateSpace, rows: Rows) -> Element:
@@ -58,14 +51,9 @@ def element(space: StateSpace, rows: Rows) -> Element:
         error = last.innovation.error
         information = information + error[..., count:].mT @ error
     assert last is not None
-    end = _next(last)
+    end = last.next()
     evidence, information = -information[..., :count], information[..., count:]
     return Element(information, evidence, end.mean[..., count:], end.mean[..., :count], end.covariance)
-
-
-def _next(row: Filtered) -> State:
-    step = row.step
-    return State(step.apply(row.after.mean), step.apply(step.apply(row.after.covariance).mT) + step.covariance())
 
 
 def starts(elements: Element, first: State, chunks: int) -> State:
@@ -133,25 +121,13 @@ def smooth(space: StateSpace, rows: Rows, start: State, future: Future, outputs:
     """Mean (time, lane, output, replicate) and variance (time, lane, output) given all rows."""
     kept = [(row.before, row.innovation, row.step) for row in filter_rows(space, rows, start)]
     means, variances = [], []
-    for (before, (factor, gain, error), step), observed in zip(reversed(kept), rows.observed.flip(0), strict=True):
-        pull, precision = _pulled_back(step, *future)
-        seen = space.loadings * observed.unsqueeze(-1)
-        white = torch.linalg.solve_triangular(factor, seen, upper=False)  # E = L⁻¹ H
-        # r ← r + Eᵀ (e - G r),   N ← (I - Eᵀ G) N (I - Gᵀ E) + Eᵀ E
-        through = gain @ precision
-        inner = through @ gain.mT
-        inner.diagonal(dim1=-2, dim2=-1).add_(1)
-        half = white.mT @ (0.5 * inner @ white - through)
-        future = Future(pull + white.mT @ (error - gain @ pull), precision + half + half.mT)
+    for (before, innovation, step), observed in zip(reversed(kept), rows.observed.flip(0), strict=True):
+        white = innovation.whitener @ (space.loadings * observed.unsqueeze(-1))  # E = Wᵀ H
+        future, *_ = future.through(step).at(white, innovation)
         projected = before.covariance @ outputs.T  # P Fᵀ
         means.append(outputs @ before.mean + projected.mT @ future.pull)
         variances.append((projected * (outputs.T - future.precision @ projected)).sum(-2))
     return torch.stack(means[::-1]), torch.stack(variances[::-1]).clamp(min=0)
-
-
-def _pulled_back(step: Step, pull: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-    """Aᵀ r, Aᵀ N A."""
-    return step.apply_transposed(pull), step.apply_transposed(step.apply_transposed(precision).mT)
 
 
 def filtered(space: StateSpace, rows: Rows, start: State, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +145,8 @@ def simulate(space: StateSpace, rows: Rows, start: Tensor, generator: Generator)
     start (lane, state, sample); data (time, lane, column, sample)
     """
     state, data = start, []
-    for step in rows.steps(space):
+    steps = space.step(rows.delta)
+    for t in range(len(rows.values)):
         noise = torch.randn(
             *(start.shape[0], len(space.noise), start.shape[-1]),
             generator=generator,
@@ -178,7 +155,7 @@ def simulate(space: StateSpace, rows: Rows, start: Tensor, generator: Generator)
         )
         data.append(space.loadings @ state + space.noise.sqrt().unsqueeze(-1) * noise)
         normal = torch.randn(start.shape, generator=generator, dtype=start.dtype, device=start.device)
-        state = step.apply(state) + step.draw(normal)
+        state = steps.at(t).apply(state) + steps.at(t).draw(normal)
     return torch.stack(data), state
 
 
@@ -262,15 +239,13 @@ class Lanes:
             return state.repeat(self.chunks, 1, 1)
         found = []
         silent = torch.zeros(self.chunks * self.series, *shape[1:], dtype=loadings.dtype, device=values.device)
-        ends = torch.cat(
-            [simulate(self.space, self._of(g), silent[g], self._generator(g))[1] for g in self.groups]
-        )
+        ends = torch.cat([simulate(self.space, self._of(g), silent[g], self._generator(g))[1] for g in self.groups])
         total = self.rows.delta.sum(0) if len(self.rows.delta) > 1 else self.rows.delta[0] * len(values)
         whole = self.space.step(total.expand(self.chunks * self.series))
         for chunk in range(self.chunks):
             found.append(state)
             lanes = slice(chunk * self.series, (chunk + 1) * self.series)
-            state = Step(*(x[lanes] for x in whole[:4]), whole.partner).apply(state) + ends[lanes]
+            state = Step(*(x[lanes] for x in whole)).apply(state) + ends[lanes]
         return torch.cat(found)
 
     def _joined(self) -> tuple[State, Future]:
