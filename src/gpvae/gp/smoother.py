@@ -265,7 +265,7 @@ def best_chunks(time: int, series: int) -> int:
 
 
 def exact_log_likelihood(space: StateSpace, rows: Rows) -> Tensor:
-    """log p(everything observed) of each long series. (series,)"""
+    """Log p(everything observed) of each long series. (series,)"""
     lanes = Lanes(space, rows)
     total = []
     for group in lanes.groups:

@@ -57,7 +57,7 @@ class Step(NamedTuple):
         return result
 
     def draw(self, normal: Tensor) -> Tensor:
-        """q ~ N(0, Q) from standard normal numbers. (…, state, replicate)"""
+        """Q ~ N(0, Q) from standard normal numbers. (…, state, replicate)"""
         scale = self.noise.sqrt()
         result = scale.unsqueeze(-1) * normal
         if pairs := self.other.shape[-1]:  # q2 = (shared / scale1) e1 + √(noise2 - (shared / scale1)²) e2
@@ -172,7 +172,7 @@ class Innovation(NamedTuple):
     error: Tensor  # (lane, column, replicate) e = Wᵀ (x - H a)
 
     def log_density(self) -> Tensor:
-        """log p(row | earlier rows), but for -½ log 2π of each observed cell. (lane, replicate)"""
+        """Log p(row | earlier rows), but for -½ log 2π of each observed cell. (lane, replicate)"""
         log_scale = self.whitener.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
         return log_scale - 0.5 * self.error.square().sum(-2)
 
@@ -239,7 +239,7 @@ def _filter(measurement: Measurement, steps: Step, rows: Rows, state: State) -> 
 
 
 def log_likelihood(space: StateSpace, rows: Rows, start: State | None = None) -> Tensor:
-    """log p(everything observed), summed over lanes and replicates; exact, and differentiable in `space` and values.
+    """Log p(everything observed), summed over lanes and replicates; exact, and differentiable in `space` and values.
 
     start: what is known of the state before the first row, a constant; N(0, I) unless given.
     """
@@ -252,8 +252,8 @@ def log_likelihood(space: StateSpace, rows: Rows, start: State | None = None) ->
 class _LogLikelihood(torch.autograd.Function):
     """The filter forward; backward, the score by de Jong's recursion, which costs about twice as much.
 
-    The gradient by the predicted mean a is r, that by the predicted covariance P is S = ½ (r rᵀ - N). With r⁺ = Aᵀ r and
-    N⁺ = Aᵀ N A of the next row,
+    The gradient by the predicted mean a is r, that by the predicted covariance P is S = ½ (r rᵀ - N). With r⁺ = Aᵀ r
+    and N⁺ = Aᵀ N A of the next row,
 
         u = W (e - G r⁺),   M = W (I + G N⁺ Gᵀ) Wᵀ
         r = r⁺ + Hᵀ u,      N = N⁺ + Hᵀ M H - Hᵀ W G N⁺ - N⁺ Gᵀ Wᵀ H

@@ -1,0 +1,106 @@
+"""The GP-VAE with a linear decoder, whose posterior is exact: GP factor analysis (Yu et al. 2009).
+
+    y_td = Σ_j W_dj z_j(τ_t) + v_d(τ_t) + ε_td,     ε_td ~ N(0, r_d),     y_td = warp_d(x_td)
+
+    z_j  shared latent series of unit variance: exponential kernels of several length scales, and damped oscillators
+         exp(-|τ|/ℓ) cos(ωτ) at the data's own periods, each of which a column takes up with a phase of its own
+    v_d  processes of the column alone: an exponential or Matérn kernel, and a slow Matérn where there is a trend
+
+Each is a small linear state space (`gp.state_space`), so filling, drawing and the likelihood cost O(T). The warp
+straightens skewed columns, as in warped GPs (Snelson et al. 2004); it is learned with everything else.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gpvae.gp.state_space import STATES, Kind, StateSpace
+
+
+@dataclass(frozen=True)
+class Warp:
+    """y = (Yeo–Johnson(x; λ) - centre) / spread for each column; λ = 1 is a straight line.
+
+    x ≥ 0: ((1 + x)^λ - 1) / λ,     x < 0: -((1 - x)^(2-λ) - 1) / (2 - λ),     0 < λ < 2
+    """
+
+    exponent: Tensor  # (column,) λ
+    centre: Tensor  # (column,)
+    spread: Tensor  # (column,)
+
+    @classmethod
+    def standardising(cls, exponent: Tensor, values: Tensor, observed: Tensor) -> "Warp":
+        """Such that what is observed of each column (…, column) has mean 0 and variance 1."""
+        bent = _bent(values, exponent).masked_fill(~observed, 0).flatten(0, -2)
+        count = observed.flatten(0, -2).sum(0)
+        centre = bent.sum(0) / count.clamp(min=1)
+        variance = bent.square().sum(0) / count.clamp(min=1) - centre.square()
+        return cls(exponent, centre, torch.where(variance > 1e-12, variance, 1).sqrt())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (_bent(x, self.exponent) - self.centre) / self.spread
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Back to x; y (…, column)."""
+        bent = self.centre + self.spread * y
+        power = torch.where(bent >= 0, self.exponent, 2 - self.exponent)
+        return bent.sign() * torch.expm1(torch.log1p(power * bent.abs()) / power)
+
+    def log_slope(self, x: Tensor) -> Tensor:
+        """Log dy/dx."""
+        return (self.exponent - 1) * x.sign() * x.abs().log1p() - self.spread.log()
+
+
+def _bent(x: Tensor, exponent: Tensor) -> Tensor:
+    power = torch.where(x >= 0, exponent, 2 - exponent)
+    return x.sign() * torch.expm1(power * x.abs().log1p()) / power
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    """The model's parameters; processes that columns share come first."""
+
+    kinds: tuple[Kind, ...]  # (process,)
+    length: Tensor  # (process,) ℓ, in time units
+    frequency: Tensor  # (process,) ω, 0 but for oscillators
+    weights: Tensor  # (column, loaded state) W: one for each shared process, two for an oscillator
+    owner: tuple[int, ...]  # (own process,) the column of each process that is not shared
+    amplitude: Tensor  # (own process,)
+    noise: Tensor  # (column,) r
+    warp: Warp
+
+    @property
+    def shared(self) -> tuple[Kind, ...]:
+        return self.kinds[: len(self.kinds) - len(self.owner)]
+
+    @property
+    def latent_of_weight(self) -> tuple[int, ...]:
+        """The shared process that each column of W belongs to."""
+        return tuple(j for j, kind in enumerate(self.shared) for _ in range(1 + (kind == "oscillator")))
+
+    @cached_property
+    def space(self) -> StateSpace:
+        """The state space; a Matérn process is seen by its first state, an oscillator by both."""
+        order = sorted(range(len(self.kinds)), key=lambda j: list(STATES).index(self.kinds[j]))
+        sizes = [STATES[kind] for kind in self.kinds]
+        before = [sum(sizes[i] for i in order[: order.index(j)]) for j in range(len(sizes))]  # states before a process
+        loadings = self.weights.new_zeros(len(self.noise), sum(sizes))
+        latent = self.latent_of_weight
+        seen = [before[j] + (i > 0 and latent[i - 1] == j) for i, j in enumerate(latent)]
+        own = torch.tensor(before[len(self.shared) :], dtype=torch.long)
+        loadings[:, torch.tensor(seen, dtype=torch.long)] = self.weights
+        loadings[torch.tensor(self.owner, dtype=torch.long), own] = self.amplitude
+        kinds = tuple(self.kinds[j] for j in order)
+        return StateSpace(kinds, self.length[order], self.frequency[order], loadings, self.noise)
+
+    def shares(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each column's variance: by shared process (column, process), by its own ones, by noise. (column,)"""
+        latent = self.weights.new_zeros(len(self.noise), len(self.shared))
+        latent.index_add_(1, torch.tensor(self.latent_of_weight, dtype=torch.long), self.weights.square())
+        own = torch.zeros_like(self.noise).index_add_(
+            0, torch.tensor(self.owner, dtype=torch.long), self.amplitude.square()
+        )
+        total = latent.sum(1) + own + self.noise
+        return latent / total.unsqueeze(1), own / total, self.noise / total

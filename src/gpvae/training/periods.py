@@ -1,0 +1,105 @@
+"""Periods that a table shows: peaks of its spectrum that stand out more than chance allows.
+
+The spectrum is that of the values placed on a fine grid, at any times, with zeros elsewhere: a periodogram as good as
+Lomb and Scargle's where there are many rows, for all frequencies at once. What is usual near a frequency, the level of
+the smooth spectrum below the peaks, is the median of the neighbourhood. Where power is r times what is usual, averaged
+over N series, a wave raises the log-likelihood of a column by N (r - 1 - log r), and costs log(rows) (two numbers, by
+BIC). A peak counts where what columns gain beyond that exceeds log(frequencies / 0.01).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import next_fast_len, rfft
+
+from gpvae.data.panel import Floats
+
+MOST = 6
+CHANCE = 0.01
+BANDS, BAND = 40, 1.6  # of the spectrum, from centre / BAND to centre * BAND, that say what is usual
+NEAR = 8  # at least so many frequencies, in units of the resolution, to each side
+WEAK = 0.02  # of the strongest peak's power: not worth its states
+CYCLES = 3  # that a series must hold
+ALIKE = 0.02  # relative difference of frequencies that one damped wave has
+SHORTEST = 2.2  # steps: shorter ones cannot be told from noise
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One series: times in units of the median step, values standardised."""
+
+    times: Floats  # (row,)
+    values: Floats  # (row, column) NaN where missing
+
+    @property
+    def span(self) -> float:
+        return float(self.times[-1] - self.times[0])
+
+
+def periods(stretches: list[Stretch]) -> list[float]:
+    """Periods that stand out, in units of the times, the strongest first."""
+    longest = max(each.span for each in stretches)
+    same = [each for each in stretches if each.span > 0.7 * longest][:64]
+    if longest < 16:
+        return []
+    even = all(np.allclose(each.times, np.rint(each.times), atol=1e-6) for each in same)
+    fine = 1.0 if even else 0.25
+    size = next_fast_len(math.ceil(2 * longest / fine) + 2, real=True)
+    power = np.mean([_power(each, fine, size) for each in same], axis=0)
+    frequency = np.arange(len(power)) / (size * fine)
+    rows = float(np.mean([np.sum(~np.isnan(each.values), axis=0) for each in same]))
+    return _peaks(frequency, power, longest, len(same), rows)
+
+
+def _power(stretch: Stretch, fine: float, size: int) -> Floats:
+    """The spectrum of each column, less its line and tapered (Hann), so that slow parts stay slow. (frequency, column)"""
+    times = stretch.times - stretch.times[0]
+    known, grid = ~np.isnan(stretch.values), np.zeros((size, stretch.values.shape[1]))
+    basis = np.stack([np.ones_like(times), times / times[-1] - 0.5], axis=1)
+    taper = np.sin(np.pi * (times + 0.5) / (times[-1] + 1)) ** 2
+    for j, (column, seen) in enumerate(zip(stretch.values.T, known.T, strict=True)):
+        line, *_ = np.linalg.lstsq(basis[seen], column[seen], rcond=None)
+        np.add.at(
+            grid[:, j], np.rint(times[seen] / fine).astype(int), taper[seen] * (column[seen] - basis[seen] @ line)
+        )
+    weight = np.maximum((known * taper[:, None] ** 2).sum(0), 1)
+    return np.abs(rfft(grid, axis=0)) ** 2 / weight
+
+
+def _peaks(frequency: Floats, power: Floats, span: float, count: int, rows: float) -> list[float]:
+    low, high = np.searchsorted(frequency, [CYCLES / span, 1 / SHORTEST])
+    if high - low < 16:
+        return []
+    usual = _usual(frequency[1:], power[1:], span)[low - 1 : high - 1]
+    inner, frequency = power[low:high], frequency[low:high]
+    ratio = inner / np.maximum(usual, 1e-12)
+    gain = count * np.where(ratio > 1, ratio - 1 - np.log(np.maximum(ratio, 1)), 0)
+    stands_out = np.maximum(gain - math.log(max(rows, 2)), 0).sum(1) > math.log(len(frequency) / CHANCE)
+    strength, found = np.where(stands_out, inner.sum(1), 0), list[int]()
+    while len(found) < MOST and strength.max() > WEAK * (inner[found[0]].sum() if found else 0):
+        found.append(int(strength.argmax()))
+        strength[np.abs(frequency - frequency[found[-1]]) < 3 / span + ALIKE * frequency[found[-1]]] = 0
+    return [1 / _summit(frequency, inner.sum(1), i) for i in found]
+
+
+def _summit(frequency: Floats, power: Floats, i: int) -> float:
+    """The frequency at the top of the parabola through the logarithms of three powers."""
+    if not 0 < i < len(power) - 1:
+        return float(frequency[i])
+    left, middle, right = np.log(np.maximum(power[i - 1 : i + 2], 1e-300))
+    bend = left - 2 * middle + right
+    shift = np.clip((left - right) / (2 * bend), -1, 1) if bend < 0 else 0.0
+    return float(frequency[i] + shift * (frequency[1] - frequency[0]))
+
+
+def _usual(frequency: Floats, power: Floats, span: float) -> Floats:
+    """The level of the spectrum around each frequency: medians of bands, joined by lines in logarithms."""
+    centres = np.geomspace(frequency[0], frequency[-1], BANDS)
+    medians = []
+    for centre in centres:
+        reach = max(centre * (BAND - 1 / BAND) / 2, NEAR / span)
+        low, high = np.searchsorted(frequency, [centre - reach, centre + reach])
+        medians.append(np.median(power[low : high + 1], axis=0))
+    levels = np.log(np.maximum(medians, 1e-300)).T
+    return np.exp([np.interp(np.log(frequency), np.log(centres), level) for level in levels]).T / math.log(2)
