@@ -170,9 +170,9 @@ class Lanes:
         self.space, self.samples, self.seed = space, samples, seed
         self.time, self.series = rows.values.shape[:2]
         self.chunks = best_chunks(self.time, self.series) if chunks is None else chunks
-        length = -(-self.time // self.chunks)
+        self.length = length = -(-self.time // self.chunks)  # of a chunk
         self.chunks = -(-self.time // length)
-        self.rows = Rows(*(self._cut(x, length) for x in rows))
+        self.rows = Rows(*(self.cut(x) for x in rows))
         columns, states = space.loadings.shape
         each = 2 * states**2 + 3 * columns * states + (2 * states + 4 * columns) * (samples + 1)
         size = max(1, NUMBERS // (each * length))
@@ -205,12 +205,12 @@ class Lanes:
         split = lanes.unflatten(1, (self.chunks, self.series)).transpose(0, 1)
         return split.flatten(0, 1)[: self.time]
 
-    def _cut(self, x: Tensor, length: int) -> Tensor:
+    def cut(self, x: Tensor) -> Tensor:
         """(time, series, …) → (time of a chunk, lane, …), padded by rows without a value."""
         if x.shape[0] == 1 and self.time > 1:
             return x
-        padding = x.new_zeros(self.chunks * length - self.time, *x.shape[1:])
-        split = torch.cat([x, padding]).unflatten(0, (self.chunks, length)).transpose(0, 1)
+        padding = x.new_zeros(self.chunks * self.length - self.time, *x.shape[1:])
+        split = torch.cat([x, padding]).unflatten(0, (self.chunks, self.length)).transpose(0, 1)
         return split.flatten(1, 2)
 
     def _of(self, group: slice) -> Rows:

@@ -41,6 +41,13 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
         "forward": MethodInfo("the last observed value", "gpvae.imputers.simple:Forward", **_SIMPLE),
         "linear": MethodInfo("the line between neighbours", "gpvae.imputers.simple:Linear", **_SIMPLE),
         "gp": MethodInfo("a Gaussian process for each column", "gpvae.imputers.gp:GP", distributions=True),
+        "gp-factor": MethodInfo(
+            "an exact Gaussian process over all columns",
+            "gpvae.imputers.factor:GPFactor",
+            trained=False,
+            distributions=True,
+            compared=True,
+        ),
         "vae": MethodInfo("a VAE on each step", "gpvae.imputers.gpvae:vae", **_LATENT),
         "hi-vae": MethodInfo("a VAE on what is observed of each step", "gpvae.imputers.gpvae:hi_vae", **_LATENT),
         "grui-gan": MethodInfo("a recurrent GAN", "gpvae.imputers.grui_gan:GRUIGAN"),

@@ -48,6 +48,10 @@ class Warp:
         power = torch.where(bent >= 0, self.exponent, 2 - self.exponent)
         return bent.sign() * torch.expm1(torch.log1p(power * bent.abs()) / power)
 
+    def of(self, columns: Tensor) -> "Warp":
+        """That of some columns."""
+        return Warp(self.exponent[columns], self.centre[columns], self.spread[columns])
+
     def log_slope(self, x: Tensor) -> Tensor:
         """Log dy/dx."""
         return (self.exponent - 1) * x.sign() * x.abs().log1p() - self.spread.log()
@@ -59,17 +63,44 @@ def _bent(x: Tensor, exponent: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FactorModel:
-    """The model's parameters; processes that columns share come first."""
+class Composition:
+    """What the model is made of, decided by the data."""
 
-    kinds: tuple[Kind, ...]  # (process,)
+    kinds: tuple[Kind, ...]  # (process,) those that columns share come first
+    owner: tuple[int, ...]  # (own process,) the column of each process that is not shared
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    """The model's parameters."""
+
+    composition: Composition
     length: Tensor  # (process,) ℓ, in time units
     frequency: Tensor  # (process,) ω, 0 but for oscillators
     weights: Tensor  # (column, loaded state) W: one for each shared process, two for an oscillator
-    owner: tuple[int, ...]  # (own process,) the column of each process that is not shared
     amplitude: Tensor  # (own process,)
     noise: Tensor  # (column,) r
     warp: Warp
+
+    @classmethod
+    def of(cls, composition: Composition, tensors: dict[str, Tensor]) -> "FactorModel":
+        """From what `tensors` returned."""
+        warp = Warp(**{name: tensors[f"warp.{name}"] for name in Warp.__dataclass_fields__})
+        own = {name: tensors[name] for name in cls.__dataclass_fields__ if name in tensors}
+        return cls(composition=composition, warp=warp, **own)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers by name."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return {**own, **{f"warp.{name}": value for name, value in vars(self.warp).items()}}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self.composition.kinds
+
+    @property
+    def owner(self) -> tuple[int, ...]:
+        return self.composition.owner
 
     @property
     def shared(self) -> tuple[Kind, ...]:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from gpvae.gp.state_space import Rows, State, filter_rows, log_likelihood, stationary
 from gpvae.models.factor import FactorModel, Warp
-from gpvae.training.factor_start import Stretch
+from gpvae.training.factor_start import first_model
+from gpvae.training.periods import Stretch
 
 LANE, CONTEXT = 64, 256  # rows of a window, and before it
 ROWS = 2048  # complete ones to learn from; more where much is missing
@@ -62,8 +63,9 @@ class Windows:
         return cls(*(torch.from_numpy(x) for x in (np.where(observed, values, 0), observed, delta)))
 
 
-def learn(model: FactorModel, stretches: list[Stretch]) -> FactorModel:
-    """Maximise the likelihood."""
+def learn(stretches: list[Stretch]) -> FactorModel:
+    """Choose what the model is made of, and maximise the likelihood."""
+    model = first_model(stretches)
     lane, places = chosen_windows(stretches)
     windows = Windows.of(stretches, places, lane)
     before = Windows.of(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)

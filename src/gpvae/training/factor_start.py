@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from gpvae.data.panel import Floats
 from gpvae.gp.state_space import Kind
-from gpvae.models.factor import FactorModel, Warp
+from gpvae.models.factor import Composition, FactorModel, Warp
 from gpvae.training.periods import Stretch, periods
 
 FOLDS = 4
@@ -48,7 +48,8 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     length, frequency, weights, amplitude, noise = numbers
     owner, ones = (*range(columns), *trends), torch.ones(columns, dtype=torch.float64)
     warp = Warp(ones, torch.zeros_like(ones), ones)
-    return FactorModel((*shared, *own), length, frequency, weights, owner, amplitude, noise, warp)
+    composition = Composition((*shared, *own), owner)
+    return FactorModel(composition, length, frequency, weights, amplitude, noise, warp)
 
 
 def in_parts(stretches: list[Stretch], *, steps: bool) -> list[Floats]:

@@ -1,0 +1,152 @@
+"""The exact linear GP-VAE as an imputer: fitted by its marginal likelihood, filled by a smoother, in linear time."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpvae.data.batches import Window, series_by_length
+from gpvae.data.codec import from_json, to_json
+from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.schema import Schema
+from gpvae.gp.chains import LOG_2PI
+from gpvae.gp.smoother import Lanes, Posterior
+from gpvae.gp.state_space import Rows
+from gpvae.imputers.base import Imputer, Prediction
+from gpvae.models.factor import Composition, FactorModel
+from gpvae.training.factor import learn
+from gpvae.training.periods import Stretch
+
+STEPS = 2**22  # padded rows that are worked on together
+NODES, WEIGHTS = hermegauss(9)
+
+
+@dataclass(eq=False, repr=False)
+class GPFactor(Imputer):
+    """Fill all columns from series that they share and processes of their own, all Gaussian: exact, in seconds.
+
+    Draws are joint over time and columns. Columns of categories are left to other methods.
+    """
+
+    gives_distributions: ClassVar[bool] = True
+    model_: FactorModel = field(init=False)
+
+    def fit(
+        self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        started = time.perf_counter()
+        panel = self._read(data)
+        self.schema_, self.history_ = self._new_schema(panel), []
+        self.model_ = learn(_stretches(panel, self.schema_))
+        self.seconds_ = time.perf_counter() - started
+        return self
+
+    def _new_schema(self, panel: Panel) -> Schema:
+        return Schema.of(panel, standardise=True)
+
+    def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        varies, feature = self.schema_.scaling.varies, np.nonzero(missing)[1]
+        mean, std = np.zeros(len(feature)), np.zeros(len(feature))
+        draws = np.zeros((len(feature), samples), dtype=np.float32)
+        cell_of = np.full(missing.shape, -1)
+        cell_of[missing] = np.arange(len(feature))
+        for part in self._posteriors(panel, samples, seed):
+            cells = cell_of[part.rows][:, varies]
+            row, column = np.nonzero(cells >= 0)
+            cells, warp = cells[row, column], self.model_.warp.of(torch.from_numpy(column))
+            centre, variance = part.posterior.mean[row, column], part.posterior.variance[row, column]
+            mean[cells], std[cells] = _moments(warp.inverse, centre, variance)
+            draws[cells] = warp.inverse(part.posterior.draws[row, column].T).T.float()
+        return Prediction(
+            self.schema_.scaling.undo(mean, feature),
+            std * self.schema_.scaling.scale[feature],
+            draws,
+            stratified=False,
+        )
+
+    def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
+        density, varies = np.zeros(scaled.shape), self.schema_.scaling.varies
+        for part in self._posteriors(panel, 0, seed):
+            values = torch.from_numpy(scaled[part.rows][:, varies]).double()
+            mean, variance = part.posterior.mean, part.posterior.variance
+            warped = (self.model_.warp(values) - mean).square() / variance + variance.log() + LOG_2PI
+            found = np.zeros((len(values), len(varies)))
+            found[:, varies] = (self.model_.warp.log_slope(values) - 0.5 * warped).numpy()
+            density[part.rows] = found
+        return density
+
+    def _posteriors(self, panel: Panel, samples: int, seed: int) -> Iterator["_Part"]:
+        """Of a measurement in every cell, noise included, in warped units."""
+        scaling = self.schema_.scaling
+        scaled = scaling.apply(panel.values)[:, scaling.varies]
+        times = panel.times / self.schema_.time_unit
+        space, noise = self.model_.space, self.model_.noise
+        for group in series_by_length(panel, STEPS):
+            index = _padded(group)
+            lanes = Lanes(space, _rows(self.model_, scaled, times, index), samples, seed)
+            places = lanes.cut(torch.from_numpy(index))
+            for lanes_of_group, posterior in lanes.posteriors():
+                place = places[:, lanes_of_group]
+                there = place > 0
+                mean, variance, draws = (x[there] for x in posterior)
+                yield _Part(place[there].numpy() - 1, Posterior(mean, variance + noise, draws))
+
+    def _resolved(self) -> Any:
+        return to_json(self.model_.composition)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return self.model_.tensors()
+
+    def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
+        self.model_ = FactorModel.of(from_json(Composition, resolved), tensors)
+
+
+class _Part(NamedTuple):
+    """Some rows of the panel, and the posterior of them: (row, column), draws (row, column, sample)."""
+
+    rows: NDArray[np.int64]
+    posterior: Posterior
+
+
+def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
+    """Every series that has an observation, in columns that vary."""
+    scaled = schema.scaling.apply(panel.values)[:, schema.scaling.varies]
+    ends = panel.starts + panel.lengths
+    series = [
+        Stretch((panel.times[start:end] - panel.times[start]) / schema.time_unit, scaled[start:end])
+        for start, end in zip(panel.starts, ends, strict=True)
+    ]
+    return [each for each in series if not np.isnan(each.values).all()]
+
+
+def _padded(group: list[Window]) -> NDArray[np.int64]:
+    """One more than the panel's row of each time and series; 0 for padding. (time, series)"""
+    start, length = (np.array([getattr(window, name) for window in group]) for name in ("start", "length"))
+    step = np.arange(length.max())[:, None]
+    return np.where(step < length, start + step + 1, 0)
+
+
+def _rows(model: FactorModel, scaled: Floats, times: Floats, index: NDArray[np.int64]) -> Rows:
+    there = index > 0
+    values = np.where(there[..., None], scaled[index - 1], np.nan)
+    observed = ~np.isnan(values)
+    delta = np.ones(index.shape)
+    delta[:-1] = np.where(there[1:], times[index[1:] - 1] - times[index[:-1] - 1], 1)
+    even = np.allclose(delta, 1, rtol=0, atol=1e-6)
+    warped = model.warp(torch.from_numpy(np.where(observed, values, 0)))
+    return Rows(warped.unsqueeze(-1), torch.from_numpy(observed), torch.from_numpy(delta[:1, :1] if even else delta))
+
+
+def _moments(inverse: Any, mean: Tensor, variance: Tensor) -> tuple[Floats, Floats]:
+    """Mean and deviation of what `inverse` makes of normal numbers, by Gauss–Hermite quadrature. (cell,)"""
+    nodes, weights = torch.from_numpy(NODES).unsqueeze(-1), torch.from_numpy(WEIGHTS / WEIGHTS.sum()).unsqueeze(-1)
+    values = inverse(mean + variance.sqrt() * nodes)
+    centre = (weights * values).sum(0)
+    return centre.numpy(), (weights * (values - centre).square()).sum(0).sqrt().numpy()
