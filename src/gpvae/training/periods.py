@@ -3,8 +3,10 @@
 The spectrum is that of the values placed on a fine grid, at any times, with zeros elsewhere: a periodogram as good as
 Lomb and Scargle's where there are many rows, for all frequencies at once. What is usual near a frequency, the level of
 the smooth spectrum below the peaks, is the median of the neighbourhood. Where power is r times what is usual, averaged
-over N series, a wave raises the log-likelihood of a column by N (r - 1 - log r), and costs log(rows) (two numbers, by
-BIC). A peak counts where what columns gain beyond that exceeds log(frequencies / 0.01).
+over N independent numbers (series, and neighbouring frequencies: a wave that loses its phase has a broad peak), a wave
+raises the log-likelihood of a column by N (r - 1 - log r). A peak counts where that exceeds log(rows), the price of two
+numbers by BIC, and log(places looked at / 0.01). Series that are alike count as one: N is read from how much powers
+scatter.
 """
 
 import math
@@ -12,15 +14,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import next_fast_len, rfft
+from scipy.ndimage import uniform_filter1d
 
 from gpvae.data.panel import Floats
 
-MOST = 6
+MOST = 5
 CHANCE = 0.01
 BANDS, BAND = 40, 1.6  # of the spectrum, from centre / BAND to centre * BAND, that say what is usual
 NEAR = 8  # at least so many frequencies, in units of the resolution, to each side
 WEAK = 0.02  # of the strongest peak's power: not worth its states
-CYCLES = 3  # that a series must hold
+WIDTHS = (1, 5, 15, 45)  # of peaks, in frequencies
+BINS = 3  # frequencies that depend on each other: twice as many as there are rows, tapered
+WIDER = 1.25  # times as much must a wider peak gain
+SCATTER = 1.5  # interquartile range of the logarithm of one power
+CYCLES = 3.5  # that a series must hold
 ALIKE = 0.02  # relative difference of frequencies that one damped wave has
 SHORTEST = 2.2  # steps: shorter ones cannot be told from noise
 
@@ -73,14 +80,39 @@ def _peaks(frequency: Floats, power: Floats, span: float, count: int, rows: floa
         return []
     usual = _usual(frequency[1:], power[1:], span)[low - 1 : high - 1]
     inner, frequency = power[low:high], frequency[low:high]
-    ratio = inner / np.maximum(usual, 1e-12)
-    gain = count * np.where(ratio > 1, ratio - 1 - np.log(np.maximum(ratio, 1)), 0)
-    stands_out = np.maximum(gain - math.log(max(rows, 2)), 0).sum(1) > math.log(len(frequency) / CHANCE)
-    strength, found = np.where(stands_out, inner.sum(1), 0), list[int]()
-    while len(found) < MOST and strength.max() > WEAK * (inner[found[0]].sum() if found else 0):
-        found.append(int(strength.argmax()))
-        strength[np.abs(frequency - frequency[found[-1]]) < 3 / span + ALIKE * frequency[found[-1]]] = 0
-    return [1 / _summit(frequency, inner.sum(1), i) for i in found]
+    count = _independent(inner / np.maximum(usual, 1e-12), count)
+    price, chance = math.log(max(rows, 2)), math.log(len(frequency) / CHANCE)
+    bin_width, found, powers = frequency[1] - frequency[0], list[float](), list[float]()
+    while len(found) < 3 * MOST:
+        gain, i, width = _highest(inner / np.maximum(usual, 1e-12), count, price)
+        if gain < chance:
+            break
+        reach = 3 / span + ALIKE * frequency[i] + width / 2 * bin_width
+        near = np.abs(frequency - frequency[i]) < reach
+        found.append(_summit(frequency, uniform_filter1d(inner.sum(1), width), i))
+        powers.append(float((inner - usual)[near].sum()))
+        inner = np.where(near[:, None], np.minimum(inner, usual), inner)
+    strongest = sorted(zip(powers, found, strict=True), reverse=True)[:MOST]
+    return [1 / each for strength, each in strongest if strength > WEAK * strongest[0][0]]
+
+
+def _highest(ratio: Floats, count: float, price: float) -> tuple[float, int, int]:
+    """The highest gain over all columns, less their price, its place and its width; narrow peaks are preferred."""
+    best = (0.0, 0, 1)
+    for width in WIDTHS:
+        smooth = np.maximum(uniform_filter1d(ratio, width, axis=0), 1)
+        gain = count * max(1, width / BINS) * (smooth - 1 - np.log(smooth))
+        gain = np.maximum(gain - price, 0).sum(1)
+        i = int(gain.argmax())
+        if gain[i] > WIDER * best[0]:
+            best = (float(gain[i]), i, width)
+    return best
+
+
+def _independent(ratio: Floats, count: int) -> float:
+    """How many independent powers each is the mean of, by the scatter of what is usual."""
+    low, high = np.quantile(np.log(np.maximum(ratio, 1e-12)), [0.25, 0.75], axis=0)
+    return float(np.clip((SCATTER / np.maximum(high - low, 1e-6)) ** 2, 1, count).min())
 
 
 def _summit(frequency: Floats, power: Floats, i: int) -> float:
