@@ -114,7 +114,7 @@ class Posterior(NamedTuple):
 
     mean: Tensor  # (time, batch, output)
     variance: Tensor  # (time, batch, output)
-    draws: Tensor  # (time, batch, output, sample) measurements, noise included
+    draws: Tensor  # (time, batch, column, sample) measurements of missing cells, noise included
 
 
 def smooth(space: StateSpace, rows: Rows, start: State, future: Future, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,6 +169,8 @@ class Lanes:
     def __init__(self, space: StateSpace, rows: Rows, samples: int = 0, seed: int = 0, chunks: int | None = None):
         self.space, self.samples, self.seed = space, samples, seed
         self.time, self.series = rows.values.shape[:2]
+        if rows.delta.numel() > 1:  # cut as values are
+            rows = rows._replace(delta=rows.delta.expand(self.time, self.series))
         self.chunks = best_chunks(self.time, self.series) if chunks is None else chunks
         self.length = length = -(-self.time // self.chunks)  # of a chunk
         self.chunks = -(-self.time // length)
@@ -183,6 +185,8 @@ class Lanes:
 
     def posteriors(self, outputs: Tensor | None = None, *, causal: bool = False) -> Iterator[tuple[slice, Posterior]]:
         """Of one group of lanes after the other, given all rows, or, if causal, each row and those before it."""
+        if outputs is not None and self.samples:
+            raise ValueError(f"draws are of the columns, so outputs need samples=0, got {self.samples}")
         outputs = self.space.loadings if outputs is None else outputs
         for group in self.groups:
             rows, simulated = self._replicates(group)
@@ -233,7 +237,7 @@ class Lanes:
         """States of the simulations at the beginning of each lane. (lane, state, sample)"""
         loadings, values = self.space.loadings, self.rows.values
         shape = (self.series, loadings.shape[1], self.samples)
-        generator = Generator(values.device).manual_seed(self.seed)
+        generator = Generator(values.device).manual_seed(self.seed * 1_000_003 % 2**63)  # no group has it
         state = torch.randn(shape, generator=generator, dtype=loadings.dtype, device=values.device)
         if self.chunks == 1 or not self.samples:
             return state.repeat(self.chunks, 1, 1)
@@ -273,4 +277,4 @@ def exact_log_likelihood(space: StateSpace, rows: Rows) -> Tensor:
         parts = filter_rows(space, lanes._of(group), start)
         total.append(torch.stack([row.innovation.log_density()[..., 0] for row in parts]).sum(0))
     per_series = torch.cat(total).unflatten(0, (lanes.chunks, lanes.series)).sum(0)
-    return per_series - 0.5 * LOG_2PI * rows.observed.sum((0, 2))
+    return per_series - 0.5 * LOG_2PI * rows.observed.sum((0, 2)).to(per_series)  # not in single precision

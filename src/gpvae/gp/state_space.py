@@ -62,7 +62,8 @@ class Step(NamedTuple):
         result = scale.unsqueeze(-1) * normal
         if pairs := self.other.shape[-1]:  # q2 = (shared / scale1) e1 + √(noise2 - (shared / scale1)²) e2
             first, second = normal[..., -pairs::2, :], normal[..., -pairs + 1 :: 2, :]
-            mixed = self.shared / scale[..., -pairs::2].clamp(min=1e-150)
+            tiny = torch.finfo(scale.dtype).tiny  # scale1 may underflow, but |shared| ≤ scale1 scale2
+            mixed = torch.minimum(self.shared / scale[..., -pairs::2].clamp(min=tiny), scale[..., -pairs + 1 :: 2])
             rest = (self.noise[..., -pairs + 1 :: 2] - mixed.square()).clamp(min=0).sqrt()
             result[..., -pairs + 1 :: 2, :] = mixed.unsqueeze(-1) * first + rest.unsqueeze(-1) * second
         return result
