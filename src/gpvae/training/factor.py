@@ -77,7 +77,7 @@ def learn(stretches: list[Stretch]) -> FactorModel:
 def chosen_windows(stretches: list[Stretch]) -> tuple[int, list[tuple[int, int]]]:
     """The length of windows, and (series, first row) of each: all there are, or as many as are needed."""
     lengths = [len(each.values) for each in stretches]
-    lane = max(lengths) if max(lengths) <= 2 * LANE or sum(lengths) <= 8 * LANE else LANE
+    lane = max(lengths) if max(lengths) <= 2 * LANE else LANE
     seen = np.mean([np.mean(~np.isnan(each.values)) for each in stretches])
     count = math.ceil(ROWS / lane * min(8, 1 / max(seen, 1e-3)))
     places = [(series, first) for series, length in enumerate(lengths) for first in range(0, length, lane)]

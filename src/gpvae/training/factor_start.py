@@ -7,6 +7,7 @@ in K, are found here, not by learning: the covariance is that of the most likely
 left out row by row, so exact relations stay exact.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -42,7 +43,7 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     span = max(each.span for each in stretches) + 1
     length += [10.0] * columns + [3 * span] * len(trends)
     frequency = [0.0] * single + [2 * math.pi / period for period in found] + [0.0] * len(own)
-    amplitude = np.concatenate([np.sqrt(0.7 * psi), np.ones(len(trends))])
+    amplitude = np.sqrt(np.concatenate([0.7 * psi, psi[trends]]))
     weights = np.concatenate([0.7 * levels, 0.7 * fast, *waves], axis=1)
     numbers = (torch.as_tensor(x, dtype=torch.float64) for x in (length, frequency, weights, amplitude, 0.3 * psi))
     length, frequency, weights, amplitude, noise = numbers
@@ -77,9 +78,7 @@ def shared_factors(parts: list[Floats]) -> tuple[Floats, Floats]:
     rows, parts = rows / spread, [part / spread for part in parts]
     whole = normal_covariance(rows, np.eye(columns), sweeps=40)
     most, ends = min(MAX_FACTORS, (columns + 1) // 2 + (columns > 4), columns - 1), np.cumsum([0, *map(len, parts)])
-    folds = [
-        (np.delete(rows, slice(low, high), axis=0), rows[low:high]) for low, high in zip(ends, ends[1:], strict=False)
-    ]
+    folds = [(np.delete(rows, slice(low, high), axis=0), rows[low:high]) for low, high in itertools.pairwise(ends)]
     folds = [(normal_covariance(train, whole, sweeps=5), test) for train, test in folds if len(train) and len(test)]
     scores = [[log_density(_model(analysed(train, k)), test) for train, test in folds] for k in range(most + 1)]
     return analysed(whole, _fewest(np.array(scores)))

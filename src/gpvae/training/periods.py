@@ -60,7 +60,7 @@ def periods(stretches: list[Stretch]) -> list[float]:
 
 
 def _power(stretch: Stretch, fine: float, size: int) -> Floats:
-    """The spectrum of each column, less its line and tapered (Hann), so that slow parts stay slow. (frequency, column)"""
+    """The spectrum of each column, less its line, tapered (Hann) so that slow parts stay slow. (frequency, column)"""
     times = stretch.times - stretch.times[0]
     known, grid = ~np.isnan(stretch.values), np.zeros((size, stretch.values.shape[1]))
     basis = np.stack([np.ones_like(times), times / times[-1] - 0.5], axis=1)
