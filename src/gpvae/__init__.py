@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpvae.imputers.base import Imputer, load
     from gpvae.imputers.brits import BRITS
     from gpvae.imputers.conformal import Conformal
+    from gpvae.imputers.factor import GPFactor
     from gpvae.imputers.gp import GP
     from gpvae.imputers.gpvae import GPVAE, HI_VAE, VAE
     from gpvae.imputers.grui_gan import GRUIGAN
@@ -36,6 +37,7 @@ __all__ = [
     "Conformal",
     "DataError",
     "Forward",
+    "GPFactor",
     "Imputation",
     "Imputer",
     "Linear",
@@ -61,6 +63,7 @@ _HOMES = {
     **dict.fromkeys(("Forward", "Linear", "Mean"), "gpvae.imputers.simple"),
     "BRITS": "gpvae.imputers.brits",
     "GP": "gpvae.imputers.gp",
+    "GPFactor": "gpvae.imputers.factor",
     "GRUIGAN": "gpvae.imputers.grui_gan",
     **dict.fromkeys(("GPVAE", "HI_VAE", "VAE"), "gpvae.imputers.gpvae"),
     **dict.fromkeys(("Imputer", "load"), "gpvae.imputers.base"),

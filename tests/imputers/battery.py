@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 from sklearn.base import clone
 
-from gpvae import BRITS, DEFAULT, GP, GPVAE, GRUIGAN, Conformal, Forward, Imputer, Linear, Mean, Recipe
+from gpvae import BRITS, DEFAULT, GP, GPVAE, GRUIGAN, Conformal, Forward, GPFactor, Imputer, Linear, Mean, Recipe
 from gpvae.imputers.neural import NeuralImputer
 from gpvae.models import config
 from gpvae.models.config import ModelConfig
@@ -34,6 +34,7 @@ IMPUTERS: dict[str, Callable[[], Imputer]] = {
     "forward": Forward,
     "linear": Linear,
     "gp": lambda: GP(**brief(window=16)),
+    "gp-factor": GPFactor,
     "vae": lambda: stepwise(config.VAE),
     "hi-vae": lambda: stepwise(config.HI_VAE),
     "gp-vae": lambda: GPVAE(SMALL, **brief(recipes.DEFAULT_RECIPE)),
@@ -41,6 +42,7 @@ IMPUTERS: dict[str, Callable[[], Imputer]] = {
     "brits": lambda: BRITS(hidden=8, **brief(batch_size=32)),
     "grui-gan": lambda: GRUIGAN(hidden=8, noise_dim=8, fill_steps=5, **brief(learning_rate=3e-3)),
     "conformal linear": lambda: Conformal(Linear()),
+    "conformal gp-factor": lambda: Conformal(GPFactor()),
     "conformal gp": lambda: Conformal(GP(**brief(window=16))),
     "conformal brits": lambda: Conformal(BRITS(hidden=8, **brief(batch_size=32))),
     "conformal gp-vae": lambda: Conformal(GPVAE(SMALL, **brief(recipes.DEFAULT_RECIPE))),
