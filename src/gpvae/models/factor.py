@@ -10,7 +10,7 @@ Each is a small linear state space (`gp.state_space`), so filling, drawing and t
 straightens skewed columns, as in warped GPs (Snelson et al. 2004); it is learned with everything else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import torch
@@ -31,13 +31,14 @@ class Warp:
     spread: Tensor  # (column,)
 
     @classmethod
-    def standardising(cls, exponent: Tensor, values: Tensor, observed: Tensor) -> "Warp":
-        """Such that what is observed of each column (…, column) has mean 0 and variance 1."""
+    def standardising(cls, exponent: Tensor, values: Tensor, observed: Tensor, relations: "Relations") -> "Warp":
+        """Such that what is observed of each column (…, column) has mean 0 and variance 1; relations stay linear."""
         bent = _bent(values, exponent).masked_fill(~observed, 0).flatten(0, -2)
         count = observed.flatten(0, -2).sum(0)
         centre = bent.sum(0) / count.clamp(min=1)
         variance = bent.square().sum(0) / count.clamp(min=1) - centre.square()
-        return cls(exponent, centre, torch.where(variance > 1e-12, variance, 1).sqrt())
+        spread = torch.where((variance > 1e-12) & ~relations.involved, variance, 1).sqrt()
+        return cls(exponent, relations.completed(centre), spread)
 
     def __call__(self, x: Tensor) -> Tensor:
         return (_bent(x, self.exponent) - self.centre) / self.spread
@@ -63,6 +64,32 @@ def _bent(x: Tensor, exponent: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Relations:
+    """Columns that are, but for noise, a constant and a weighted sum of others: x = c + B x."""
+
+    weights: Tensor  # (column, column) B: rows of derived columns, columns of those that they derive from
+    offset: Tensor  # (column,) c
+
+    @property
+    def derived(self) -> Tensor:
+        """(column,) bool"""
+        return self.weights.ne(0).any(1)
+
+    @property
+    def involved(self) -> Tensor:
+        """(column,) bool"""
+        return self.derived | self.weights.ne(0).any(0)
+
+    def completed(self, x: Tensor) -> Tensor:
+        """Values of all columns from those of columns that are not derived. (column,)"""
+        return torch.where(self.derived, self.offset + self.weights @ x, x)
+
+    def loadings(self, base: Tensor) -> Tensor:
+        """The same for what columns are made of; rows of derived columns are 0. (column, …)"""
+        return base + self.weights @ base
+
+
+@dataclass(frozen=True)
 class Composition:
     """What the model is made of, decided by the data."""
 
@@ -81,18 +108,24 @@ class FactorModel:
     amplitude: Tensor  # (own process,)
     noise: Tensor  # (column,) r
     warp: Warp
+    relations: Relations
 
     @classmethod
     def of(cls, composition: Composition, tensors: dict[str, Tensor]) -> "FactorModel":
         """From what `tensors` returned."""
-        warp = Warp(**{name: tensors[f"warp.{name}"] for name in Warp.__dataclass_fields__})
-        own = {name: tensors[name] for name in cls.__dataclass_fields__ if name in tensors}
-        return cls(composition=composition, warp=warp, **own)
+        warp, relations = (
+            part(**{each.name: tensors[f"{name}.{each.name}"] for each in fields(part)})
+            for name, part in (("warp", Warp), ("relations", Relations))
+        )
+        own = {each.name: tensors[each.name] for each in fields(cls) if each.name in tensors}
+        return cls(composition=composition, warp=warp, relations=relations, **own)
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""
         own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return {**own, **{f"warp.{name}": value for name, value in vars(self.warp).items()}}
+        parts = {"warp": self.warp, "relations": self.relations}
+        inner = {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
+        return {**own, **inner}
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -124,14 +157,16 @@ class FactorModel:
         loadings[:, torch.tensor(seen, dtype=torch.long)] = self.weights
         loadings[torch.tensor(self.owner, dtype=torch.long), own] = self.amplitude
         kinds = tuple(self.kinds[j] for j in order)
+        loadings = self.relations.loadings(loadings)
         return StateSpace(kinds, self.length[order], self.frequency[order], loadings, self.noise)
 
     def shares(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of each column's variance: by shared process (column, process), by its own ones, by noise. (column,)"""
         latent = self.weights.new_zeros(len(self.noise), len(self.shared))
-        latent.index_add_(1, torch.tensor(self.latent_of_weight, dtype=torch.long), self.weights.square())
-        own = torch.zeros_like(self.noise).index_add_(
-            0, torch.tensor(self.owner, dtype=torch.long), self.amplitude.square()
-        )
+        squares = self.relations.loadings(self.weights).square()
+        latent.index_add_(1, torch.tensor(self.latent_of_weight, dtype=torch.long), squares)
+        owner = torch.tensor(self.owner, dtype=torch.long)
+        own = torch.zeros_like(self.noise).index_add_(0, owner, self.amplitude.square())
+        own = own + self.relations.weights.square() @ own
         total = latent.sum(1) + own + self.noise
         return latent / total.unsqueeze(1), own / total, self.noise / total

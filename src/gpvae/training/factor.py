@@ -10,6 +10,7 @@ gradient of that has mean zero at the truth, so nothing is lost by it but some o
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,14 +20,13 @@ from torch import Tensor
 
 from gpvae.gp.state_space import Rows, State, filter_rows, log_likelihood, stationary
 from gpvae.models.factor import FactorModel, Warp
-from gpvae.training.factor_start import first_model
+from gpvae.training.factor_start import FLOOR, first_model
 from gpvae.training.periods import Stretch
 
 LANE, CONTEXT = 64, 256  # rows of a window, and before it
 ROWS = 2048  # complete ones to learn from; more where much is missing
 EVALUATIONS = (40, 60)  # of the likelihood and its gradient, at most, in each round
 TOLERANCE = 2e-4  # nats for each cell that a step of the optimiser must bring
-FLOOR = 1e-6  # of the noise: two equal columns differ by a thousandth of their deviation
 BOUNDS = {  # of the parameters, most of them learned as logarithms
     "length": (0.3, 3e5),
     "weights": (-1e3, 1e3),
@@ -137,7 +137,10 @@ class _Vector:
             "exponent": model.warp.exponent,
         }
         self.shapes = {name: part.shape for name, part in parts.items()}
-        self.bounds = [_bound(name) for name, part in parts.items() for _ in range(part.numel())]
+        fixed = {"weights": model.relations.derived.unsqueeze(1), "exponent": model.relations.involved}
+        self.bounds = [
+            bound for name, part in parts.items() for bound in _bounds(name, part, fixed.get(name, torch.tensor(False)))
+        ]
         lowest, highest = np.array(self.bounds).T
         self.start = np.clip(torch.cat([part.flatten() for part in parts.values()]).numpy(), lowest, highest)
 
@@ -151,10 +154,12 @@ class _Vector:
             weights=parts["weights"] * self.scale,
             amplitude=parts["amplitude"].exp(),
             noise=parts["noise"].exp(),
-            warp=Warp.standardising(parts["exponent"], self.windows.values, self.windows.observed),
+            warp=Warp.standardising(parts["exponent"], self.windows.values, self.windows.observed, self.base.relations),
         )
 
 
-def _bound(name: str) -> tuple[float, float]:
-    low, high = BOUNDS[name]
-    return (low, high) if name in ("weights", "exponent") else (math.log(low), math.log(high))
+def _bounds(name: str, start: Tensor, fixed: Tensor) -> Iterator[tuple[float, float]]:
+    """Of each number; those that are fixed stay as they are."""
+    low, high = BOUNDS[name] if name in ("weights", "exponent") else map(math.log, BOUNDS[name])
+    for value, stays in zip(start.flatten().tolist(), fixed.expand_as(start).flatten().tolist(), strict=True):
+        yield (value, value) if stays else (low, high)
