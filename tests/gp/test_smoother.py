@@ -263,7 +263,7 @@ def test_draws_have_the_covariance_of_the_missing_cells(
     """Across time and columns; in lanes, and in lanes of several groups."""
     monkeypatch.setattr(smoother, "NUMBERS", numbers)
     case = one_replicate(name, time=8)
-    draws = Lanes(*case, samples=20_000, seed=1, chunks=chunks).whole().draws
+    draws = Lanes(*case, samples=20_000, seeds=range(1, 1 + case.lanes), chunks=chunks).whole().draws
     for lane in range(case.lanes):
         missing = ~case.rows.observed[:, lane].flatten()
         assert_drawn_from(draws[:, lane].flatten(0, 1)[missing], *conditional(case, lane, missing))
@@ -290,6 +290,10 @@ def test_causal_draws_have_the_covariance_of_each_row(chunks: int) -> None:
         assert_drawn_from(draws[:, 1].flatten(0, 1)[missing], *expected)
 
 
+def seeds_of(seed: int, case: Case) -> range:
+    return range(10 * seed, 10 * seed + case.lanes)
+
+
 def assert_independent(first: Tensor, second: Tensor) -> None:
     """(cell, sample); a correlation of independent numbers has an error of 1/√n."""
     first, second = ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) for x in (first, second))
@@ -300,7 +304,9 @@ def assert_independent(first: Tensor, second: Tensor) -> None:
 def test_draws_of_two_series_and_of_two_seeds_are_independent(chunks: int) -> None:
     """Without data, so that any correlation is one of random numbers."""
     case = one_replicate("mixed", time=8).until(0)
-    zero, one = (Lanes(*case, samples=20_000, seed=seed, chunks=chunks).whole().draws for seed in (0, 1))
+    zero, one = (
+        Lanes(*case, samples=20_000, seeds=seeds_of(seed, case), chunks=chunks).whole().draws for seed in (0, 1)
+    )
     assert_independent(*zero.transpose(0, 1).flatten(1, 2))
     for draws in one.transpose(0, 1).flatten(1, 2):
         assert_independent(zero[:, 0].flatten(0, 1), draws)
@@ -309,11 +315,22 @@ def test_draws_of_two_series_and_of_two_seeds_are_independent(chunks: int) -> No
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_seeds(chunks: int) -> None:
     case = one_replicate("mixed")
-    first, again, other = (Lanes(*case, samples=2, seed=seed, chunks=chunks).whole() for seed in (4, 4, 5))
+    first, again, other = (
+        Lanes(*case, samples=2, seeds=seeds_of(seed, case), chunks=chunks).whole() for seed in (4, 4, 5)
+    )
     assert torch.equal(first.draws, again.draws)
     assert (first.draws != other.draws).all()
     assert (first.draws[..., 0] != first.draws[..., 1]).all()
     assert_equal(first, dense(case))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_draws_of_a_series_depend_on_its_seed_alone(chunks: int) -> None:
+    case = one_replicate("mixed")
+    together = Lanes(*case, samples=3, seeds=[4, 5]).whole().draws
+    rows = Rows(*(x[:, 1:] if x.shape[1] > 1 else x for x in case.rows))
+    alone = Lanes(case.space, rows, samples=3, seeds=[5], chunks=chunks).whole().draws
+    torch.testing.assert_close(together[:, 1:], alone, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -16,7 +16,7 @@ the prior, smooth the difference to the real data, add it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from torch import Generator, Tensor
 from gpvae.gp.chains import LOG_2PI
 from gpvae.gp.state_space import Future, Rows, State, StateSpace, Step, filter_rows, stationary
 
+BLOCK = 32  # rows whose random numbers are drawn together
 NUMBERS = 2**26  # that a group of lanes may keep, 0.5 GB
 
 
@@ -139,36 +140,60 @@ def filtered(space: StateSpace, rows: Rows, start: State, outputs: Tensor) -> tu
     return torch.stack(means), torch.stack(variances).clamp(min=0)
 
 
-def simulate(space: StateSpace, rows: Rows, start: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Data from the prior, given the state at the beginning, and the state at the end.
+def simulate(space: StateSpace, rows: Rows, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Data from the prior, given a state of 0 at the beginning, and the state at the end.
 
-    start (lane, state, sample); data (time, lane, column, sample)
+    noise (time, lane, column + state, sample), standard normal; data (time, lane, column, sample)
     """
-    state, data = start, []
-    steps = space.step(rows.delta)
-    for t in range(len(rows.values)):
-        noise = torch.randn(
-            *(start.shape[0], len(space.noise), start.shape[-1]),
-            generator=generator,
-            dtype=start.dtype,
-            device=start.device,
-        )
-        data.append(space.loadings @ state + space.noise.sqrt().unsqueeze(-1) * noise)
-        normal = torch.randn(start.shape, generator=generator, dtype=start.dtype, device=start.device)
-        state = steps.at(t).apply(state) + steps.at(t).draw(normal)
+    columns, states = space.loadings.shape
+    state, data, steps = torch.zeros_like(noise[0, :, columns:]), [], space.step(rows.delta)
+    scale = space.noise.sqrt().unsqueeze(-1)
+    for t, (measured, moved) in enumerate(zip(*noise.split([columns, states], dim=2), strict=True)):
+        data.append(space.loadings @ state + scale * measured)
+        state = steps.at(t).apply(state) + steps.at(t).draw(moved)
     return torch.stack(data), state
+
+
+def response(space: StateSpace, rows: Rows, start: Tensor) -> Tensor:
+    """What a state at the beginning, (lane, state, sample), adds to the data. (time, lane, column, sample)"""
+    state, data, steps = start, [], space.step(rows.delta)
+    for t in range(len(rows.values)):
+        data.append(space.loadings @ state)
+        state = steps.at(t).apply(state)
+    return torch.stack(data)
+
+
+def normal_numbers(seed: int, first: int, last: int, width: tuple[int, int], like: Tensor) -> Tensor:
+    """Those of the rows first to last - 1 of a series, whatever else is drawn. (time, *width)"""
+    blocks = range(first // BLOCK, -(-last // BLOCK))
+    parts = [_block(seed, block, width, like) for block in blocks]
+    return torch.cat(parts)[first - blocks.start * BLOCK : last - blocks.start * BLOCK]
+
+
+def _block(seed: int, number: int, width: tuple[int, int], like: Tensor) -> Tensor:
+    """Numbers of `BLOCK` rows; block -1 is that of the state before the first row."""
+    generator = Generator(like.device).manual_seed((seed * 1_000_003 + number + 1) % 2**63)
+    return torch.randn((BLOCK, *width), generator=generator, device=like.device).to(like.dtype)
 
 
 class Lanes:
     """Series cut into chunks, as lanes (chunk, series) that are worked on side by side, a group at a time.
 
     rows: padded series, of one replicate.
-    samples: joint draws that go along.
+    samples: joint draws that go along; those of a series depend on its seed alone. By default seeds are 0, 1, 2, …
     """
 
-    def __init__(self, space: StateSpace, rows: Rows, samples: int = 0, seed: int = 0, chunks: int | None = None):
-        self.space, self.samples, self.seed = space, samples, seed
+    def __init__(
+        self,
+        space: StateSpace,
+        rows: Rows,
+        samples: int = 0,
+        seeds: Sequence[int] | None = None,
+        chunks: int | None = None,
+    ):
+        self.space, self.samples = space, samples
         self.time, self.series = rows.values.shape[:2]
+        self.seeds = range(self.series) if seeds is None else seeds
         if rows.delta.numel() > 1:  # cut as values are
             rows = rows._replace(delta=rows.delta.expand(self.time, self.series))
         self.chunks = best_chunks(self.time, self.series) if chunks is None else chunks
@@ -176,10 +201,11 @@ class Lanes:
         self.chunks = -(-self.time // length)
         self.rows = Rows(*(self.cut(x) for x in rows))
         columns, states = space.loadings.shape
-        each = 2 * states**2 + 3 * columns * states + (2 * states + 4 * columns) * (samples + 1)
+        each = 2 * states**2 + 3 * columns * states + (3 * states + 5 * columns) * (samples + 1)
         size = max(1, NUMBERS // (each * length))
         lanes = self.chunks * self.series
         self.groups = [slice(first, min(first + size, lanes)) for first in range(0, lanes, size)]
+        self._kept = dict[int, tuple[Tensor, Tensor]]()
         self.simulated = self._simulated_starts()
         self.start, self.future = self._joined()
 
@@ -226,25 +252,38 @@ class Lanes:
         rows = self._of(group)
         if not self.samples:
             return rows, rows.values[..., :0]
-        simulated, _ = simulate(self.space, rows, self.simulated[group], self._generator(group))
+        simulated = self._from_zero(group)[0] + response(self.space, rows, self.simulated[group])
         return rows._replace(values=torch.cat([rows.values, rows.values - simulated], dim=-1)), simulated
 
-    def _generator(self, group: slice) -> Generator:
-        device = self.rows.values.device
-        return Generator(device).manual_seed((self.seed * 1_000_003 + group.start + 1) % 2**63)
+    def _from_zero(self, group: slice) -> tuple[Tensor, Tensor]:
+        """Simulations of a group of lanes from states of 0, kept where there is room for those of all lanes."""
+        if group.start in self._kept:
+            return self._kept[group.start]
+        simulated = simulate(self.space, self._of(group), self._noise(group))
+        if self.rows.observed.numel() * self.samples <= NUMBERS:
+            self._kept[group.start] = simulated
+        return simulated
+
+    def _noise(self, group: slice) -> Tensor:
+        """(time of a chunk, lane, column + state, sample)"""
+        loadings = self.space.loadings
+        width, found = (sum(loadings.shape), self.samples), []
+        for lane in range(group.start, group.stop):
+            chunk, series = divmod(lane, self.series)
+            first = chunk * self.length
+            found.append(normal_numbers(self.seeds[series], first, first + self.length, width, loadings))
+        return torch.stack(found, dim=1)
 
     def _simulated_starts(self) -> Tensor:
         """States of the simulations at the beginning of each lane. (lane, state, sample)"""
-        loadings, values = self.space.loadings, self.rows.values
+        loadings = self.space.loadings
         shape = (self.series, loadings.shape[1], self.samples)
-        generator = Generator(values.device).manual_seed(self.seed * 1_000_003 % 2**63)  # no group has it
-        state = torch.randn(shape, generator=generator, dtype=loadings.dtype, device=values.device)
+        state = torch.stack([_block(seed, -1, (*shape[1:],), loadings)[0] for seed in self.seeds])
         if self.chunks == 1 or not self.samples:
             return state.repeat(self.chunks, 1, 1)
         found = []
-        silent = torch.zeros(self.chunks * self.series, *shape[1:], dtype=loadings.dtype, device=values.device)
-        ends = torch.cat([simulate(self.space, self._of(g), silent[g], self._generator(g))[1] for g in self.groups])
-        total = self.rows.delta.sum(0) if len(self.rows.delta) > 1 else self.rows.delta[0] * len(values)
+        ends = torch.cat([self._from_zero(group)[1] for group in self.groups])
+        total = self.rows.delta.sum(0) if len(self.rows.delta) > 1 else self.rows.delta[0] * self.length
         whole = self.space.step(total.expand(self.chunks * self.series))
         for chunk in range(self.chunks):
             found.append(state)

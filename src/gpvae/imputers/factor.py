@@ -1,8 +1,10 @@
 """The exact linear GP-VAE as an imputer: fitted by its marginal likelihood, filled by a smoother, in linear time."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -21,6 +23,7 @@ from gpvae.gp.smoother import Lanes, Posterior
 from gpvae.gp.state_space import Rows
 from gpvae.imputers.base import Imputer, Prediction
 from gpvae.models.factor import Composition, FactorModel
+from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
 from gpvae.training.periods import Stretch
 
@@ -36,7 +39,7 @@ class GPFactor(Imputer):
     """
 
     gives_distributions: ClassVar[bool] = True
-    model_: FactorModel = field(init=False)
+    blocks_: list["Block"] = field(init=False)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -44,7 +47,11 @@ class GPFactor(Imputer):
         started = time.perf_counter()
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
-        self.model_ = learn(_stretches(panel, self.schema_))
+        stretches, varying = _stretches(panel, self.schema_), np.flatnonzero(self.schema_.scaling.varies)
+        self.blocks_ = [
+            Block(tuple(varying[block].tolist()), learn([each.of(block) for each in stretches]))
+            for block in column_blocks(stretches)
+        ]
         self.seconds_ = time.perf_counter() - started
         return self
 
@@ -52,15 +59,15 @@ class GPFactor(Imputer):
         return Schema.of(panel, standardise=True)
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
-        varies, feature = self.schema_.scaling.varies, np.nonzero(missing)[1]
+        feature = np.nonzero(missing)[1]
         mean, std = np.zeros(len(feature)), np.zeros(len(feature))
         draws = np.zeros((len(feature), samples), dtype=np.float32)
         cell_of = np.full(missing.shape, -1)
         cell_of[missing] = np.arange(len(feature))
         for part in self._posteriors(panel, samples, seed):
-            cells = cell_of[part.rows][:, varies]
+            cells = cell_of[part.rows][:, part.block.columns]
             row, column = np.nonzero(cells >= 0)
-            cells, warp = cells[row, column], self.model_.warp.of(torch.from_numpy(column))
+            cells, warp = cells[row, column], part.block.model.warp.of(torch.from_numpy(column))
             centre, variance = part.posterior.mean[row, column], part.posterior.variance[row, column]
             mean[cells], std[cells] = _moments(warp.inverse, centre, variance)
             draws[cells] = warp.inverse(part.posterior.draws[row, column].T).T.float()
@@ -72,46 +79,58 @@ class GPFactor(Imputer):
         )
 
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
-        density, varies = np.zeros(scaled.shape), self.schema_.scaling.varies
+        density = np.zeros(scaled.shape)
         for part in self._posteriors(panel, 0, seed):
-            values = torch.from_numpy(scaled[part.rows][:, varies]).double()
-            mean, variance = part.posterior.mean, part.posterior.variance
-            warped = (self.model_.warp(values) - mean).square() / variance + variance.log() + LOG_2PI
-            found = np.zeros((len(values), len(varies)))
-            found[:, varies] = (self.model_.warp.log_slope(values) - 0.5 * warped).numpy()
-            density[part.rows] = found
+            at, warp = np.ix_(part.rows, part.block.columns), part.block.model.warp
+            values, (mean, variance, _) = torch.from_numpy(scaled[at]).double(), part.posterior
+            warped = (warp(values) - mean).square() / variance + variance.log() + LOG_2PI
+            density[at] = (warp.log_slope(values) - 0.5 * warped).numpy()
         return density
 
     def _posteriors(self, panel: Panel, samples: int, seed: int) -> Iterator["_Part"]:
         """Of a measurement in every cell, noise included, in warped units."""
-        scaling = self.schema_.scaling
-        scaled = scaling.apply(panel.values)[:, scaling.varies]
-        times = panel.times / self.schema_.time_unit
-        space, noise = self.model_.space, self.model_.noise
-        for group in series_by_length(panel, STEPS):
-            index = _padded(group)
-            lanes = Lanes(space, _rows(self.model_, scaled, times, index), samples, seed)
+        scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
+        for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
+            index, model = _padded(group), block.model
+            seeds = [_seed(seed, panel.ids[panel.series_of_row[window.start]], block.columns[0]) for window in group]
+            lanes = Lanes(model.space, _rows(model, scaled[:, block.columns], times, index), samples, seeds)
             places = lanes.cut(torch.from_numpy(index))
             for lanes_of_group, posterior in lanes.posteriors():
                 place = places[:, lanes_of_group]
                 there = place > 0
                 mean, variance, draws = (x[there] for x in posterior)
-                yield _Part(place[there].numpy() - 1, Posterior(mean, variance + noise, draws))
+                yield _Part(place[there].numpy() - 1, block, Posterior(mean, variance + model.noise, draws))
 
     def _resolved(self) -> Any:
-        return to_json(self.model_.composition)
+        return [{"columns": block.columns, "composition": to_json(block.model.composition)} for block in self.blocks_]
 
     def _tensors(self) -> dict[str, Tensor]:
-        return self.model_.tensors()
+        return {
+            f"{i}.{name}": value
+            for i, block in enumerate(self.blocks_)
+            for name, value in block.model.tensors().items()
+        }
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
-        self.model_ = FactorModel.of(from_json(Composition, resolved), tensors)
+        self.blocks_ = []
+        for i, described in enumerate(resolved):
+            own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
+            model = FactorModel.of(from_json(Composition, described["composition"]), own)
+            self.blocks_.append(Block(tuple(described["columns"]), model))
+
+
+class Block(NamedTuple):
+    """Columns with a model of their own; other columns tell nothing about them."""
+
+    columns: tuple[int, ...]
+    model: FactorModel
 
 
 class _Part(NamedTuple):
     """Some rows of the panel, and the posterior of them: (row, column), draws (row, column, sample)."""
 
     rows: NDArray[np.int64]
+    block: Block
     posterior: Posterior
 
 
@@ -124,6 +143,11 @@ def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
         for start, end in zip(panel.starts, ends, strict=True)
     ]
     return [each for each in series if not np.isnan(each.values).all()]
+
+
+def _seed(seed: int, series: Any, column: int) -> int:
+    """For the draws of a series and a block, whatever else is in the table."""
+    return int.from_bytes(hashlib.blake2b(f"{seed} {series!r} {column}".encode(), digest_size=6).digest())
 
 
 def _padded(group: list[Window]) -> NDArray[np.int64]:

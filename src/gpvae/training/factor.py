@@ -24,8 +24,8 @@ from gpvae.training.factor_start import FLOOR, first_model
 from gpvae.training.periods import Stretch
 
 LANE, CONTEXT = 64, 256  # rows of a window, and before it
-ROWS = 2048  # complete ones to learn from; more where much is missing
-EVALUATIONS = (40, 60)  # of the likelihood and its gradient, at most, in each round
+ROUNDS = ((1024, 40), (2048, 40))  # complete rows to learn from, more where much is missing; and evaluations at most
+SPARSE = 4.0  # times as many rows, at most, where much is missing
 TOLERANCE = 2e-4  # nats for each cell that a step of the optimiser must bring
 BOUNDS = {  # of the parameters, most of them learned as logarithms
     "length": (0.3, 3e5),
@@ -66,20 +66,20 @@ class Windows:
 def learn(stretches: list[Stretch]) -> FactorModel:
     """Choose what the model is made of, and maximise the likelihood."""
     model = first_model(stretches)
-    lane, places = chosen_windows(stretches)
-    windows = Windows.of(stretches, places, lane)
-    before = Windows.of(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)
-    for evaluations in EVALUATIONS:
+    for rows, evaluations in ROUNDS:
+        lane, places = chosen_windows(stretches, rows)
+        windows = Windows.of(stretches, places, lane)
+        before = Windows.of(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)
         model = _fitted(model, windows, _known(model, before), evaluations)
     return model
 
 
-def chosen_windows(stretches: list[Stretch]) -> tuple[int, list[tuple[int, int]]]:
+def chosen_windows(stretches: list[Stretch], rows: int) -> tuple[int, list[tuple[int, int]]]:
     """The length of windows, and (series, first row) of each: all there are, or as many as are needed."""
     lengths = [len(each.values) for each in stretches]
     lane = max(lengths) if max(lengths) <= 2 * LANE else LANE
     seen = np.mean([np.mean(~np.isnan(each.values)) for each in stretches])
-    count = math.ceil(ROWS / lane * min(8, 1 / max(seen, 1e-3)))
+    count = math.ceil(rows / lane * min(SPARSE, 1 / max(seen, 1e-3)))
     places = [(series, first) for series, length in enumerate(lengths) for first in range(0, length, lane)]
     chosen = np.unique(np.linspace(0, len(places) - 1, count).round().astype(int))
     return lane, [places[i] for i in chosen]

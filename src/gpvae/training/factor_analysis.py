@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from gpvae.data.panel import Floats
 
-MAX_FACTORS = 8
+MAX_FACTORS = 6
 CONVERGED = 1e-3  # change of a covariance of standardised columns
 LEAST = 1e-5  # that factors leave of a column
 BETTER = 0.01  # nats that factors must bring for each row

@@ -49,7 +49,7 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     """The model that learning starts from."""
     relations, left = find_relations(np.concatenate(in_parts(stretches, steps=False)))
     base = np.flatnonzero(~relations.derived.numpy())
-    chosen = [Stretch(each.times, each.values[:, base]) for each in stretches]
+    chosen = [each.of(base) for each in stretches]
     levels, psi = shared_factors(in_parts(chosen, steps=False))
     shared, own = _shared(chosen, levels), _own(chosen, psi)
     variances = np.maximum(left, FLOOR)

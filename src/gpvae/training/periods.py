@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 from scipy.ndimage import uniform_filter1d
 
@@ -38,6 +39,10 @@ class Stretch:
 
     times: Floats  # (row,)
     values: Floats  # (row, column) NaN where missing
+
+    def of(self, columns: NDArray[np.int64]) -> "Stretch":
+        """Some of the columns."""
+        return Stretch(self.times, self.values[:, columns])
 
     @property
     def span(self) -> float:
