@@ -10,7 +10,7 @@ Each is a small linear state space (`gp.state_space`), so filling, drawing and t
 straightens skewed columns, as in warped GPs (Snelson et al. 2004); it is learned with everything else.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
@@ -21,46 +21,66 @@ from gpvae.gp.state_space import STATES, Kind, StateSpace
 
 @dataclass(frozen=True)
 class Warp:
-    """y = (Yeo–Johnson(x; λ) - centre) / spread for each column; λ = 1 is a straight line.
+    """y = (bent(x) - centre) / spread for each column; λ = 1 is a straight line.
 
-    x ≥ 0: ((1 + x)^λ - 1) / λ,     x < 0: -((1 - x)^(2-λ) - 1) / (2 - λ),     0 < λ < 2
+    From low to high `bent` is Yeo and Johnson's,
+
+        x ≥ 0: ((1 + x)^λ - 1) / λ,     x < 0: -((1 - x)^(2-λ) - 1) / (2 - λ),     0 < λ < 2,
+
+    and beyond that the tangent goes on, so what is far from the data does not explode when it is bent back.
     """
 
     exponent: Tensor  # (column,) λ
     centre: Tensor  # (column,)
     spread: Tensor  # (column,)
+    low: Tensor  # (column,)
+    high: Tensor  # (column,)
 
     @classmethod
-    def standardising(cls, exponent: Tensor, values: Tensor, observed: Tensor, relations: "Relations") -> "Warp":
+    def straight(cls, low: Tensor, high: Tensor) -> "Warp":
+        """The identity, to be learned between low and high."""
+        ones = torch.ones_like(low)
+        return cls(ones, torch.zeros_like(ones), ones, low, high)
+
+    def standardising(self, exponent: Tensor, values: Tensor, observed: Tensor, relations: "Relations") -> "Warp":
         """Such that what is observed of each column (…, column) has mean 0 and variance 1; relations stay linear."""
-        bent = _bent(values, exponent).masked_fill(~observed, 0).flatten(0, -2)
+        bent = replace(self, exponent=exponent)._bent(values).masked_fill(~observed, 0).flatten(0, -2)
         count = observed.flatten(0, -2).sum(0)
         centre = bent.sum(0) / count.clamp(min=1)
         variance = bent.square().sum(0) / count.clamp(min=1) - centre.square()
         spread = torch.where((variance > 1e-12) & ~relations.involved, variance, 1).sqrt()
-        return cls(exponent, relations.completed(centre), spread)
+        return Warp(exponent, relations.completed(centre), spread, self.low, self.high)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (_bent(x, self.exponent) - self.centre) / self.spread
+        return (self._bent(x) - self.centre) / self.spread
 
     def inverse(self, y: Tensor) -> Tensor:
         """Back to x; y (…, column)."""
         bent = self.centre + self.spread * y
-        power = torch.where(bent >= 0, self.exponent, 2 - self.exponent)
-        return bent.sign() * torch.expm1(torch.log1p(power * bent.abs()) / power)
+        inside = torch.minimum(torch.maximum(bent, self._bent(self.low)), self._bent(self.high))
+        power = torch.where(inside >= 0, self.exponent, 2 - self.exponent)
+        x = inside.sign() * torch.expm1(torch.log1p(power * inside.abs()) / power)
+        return x + (bent - inside) * torch.exp(-self._log_slope(x))
 
     def of(self, columns: Tensor) -> "Warp":
         """That of some columns."""
-        return Warp(self.exponent[columns], self.centre[columns], self.spread[columns])
+        return Warp(*(getattr(self, each.name)[columns] for each in fields(self)))
 
     def log_slope(self, x: Tensor) -> Tensor:
         """Log dy/dx."""
-        return (self.exponent - 1) * x.sign() * x.abs().log1p() - self.spread.log()
+        return self._log_slope(self._inside(x)) - self.spread.log()
 
+    def _bent(self, x: Tensor) -> Tensor:
+        inside = self._inside(x)
+        power = torch.where(inside >= 0, self.exponent, 2 - self.exponent)
+        bent = inside.sign() * torch.expm1(power * inside.abs().log1p()) / power
+        return bent + (x - inside) * torch.exp(self._log_slope(inside))
 
-def _bent(x: Tensor, exponent: Tensor) -> Tensor:
-    power = torch.where(x >= 0, exponent, 2 - exponent)
-    return x.sign() * torch.expm1(power * x.abs().log1p()) / power
+    def _log_slope(self, x: Tensor) -> Tensor:
+        return (self.exponent - 1) * x.sign() * x.abs().log1p()
+
+    def _inside(self, x: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(x, self.low), self.high)
 
 
 @dataclass(frozen=True)

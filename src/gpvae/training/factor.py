@@ -154,7 +154,9 @@ class _Vector:
             weights=parts["weights"] * self.scale,
             amplitude=parts["amplitude"].exp(),
             noise=parts["noise"].exp(),
-            warp=Warp.standardising(parts["exponent"], self.windows.values, self.windows.observed, self.base.relations),
+            warp=self.base.warp.standardising(
+                parts["exponent"], self.windows.values, self.windows.observed, self.base.relations
+            ),
         )
 
 

@@ -24,6 +24,7 @@ from gpvae.training.relations import find_relations
 FOLDS = 4
 MAX_ROWS, MAX_NUMBERS = 3000, 1_500_000  # that covariances are estimated from; and rows times columns squared
 SLOW, FAST, OWN, WHITE = 50.0, 4.0, 10.0, 0.3  # length scales that learning starts from, in rows
+TAIL = 0.01  # of the values lie beyond each end of what a warp is learned on
 FLOOR = 1e-6  # of the noise: two equal columns differ by a thousandth of their deviation
 
 
@@ -47,7 +48,8 @@ class Own(NamedTuple):
 
 def first_model(stretches: list[Stretch]) -> FactorModel:
     """The model that learning starts from."""
-    relations, left = find_relations(np.concatenate(in_parts(stretches, steps=False)))
+    rows = np.concatenate(in_parts(stretches, steps=False))
+    relations, left = find_relations(rows)
     base = np.flatnonzero(~relations.derived.numpy())
     chosen = [each.of(base) for each in stretches]
     levels, psi = shared_factors(in_parts(chosen, steps=False))
@@ -57,7 +59,7 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     exact = [d for d, column in enumerate(base) if relations.weights[:, column].any()]
     own += [Own("exponential", WHITE, d, 0.3 * psi[d]) for d in exact]  # noise that derived columns have too
     variances[base[exact]] = FLOOR
-    return _assembled(shared, own, base, variances, relations)
+    return _assembled(shared, own, base, variances, relations, _range(rows))
 
 
 def _shared(stretches: list[Stretch], levels: Floats) -> list[Shared]:
@@ -81,12 +83,16 @@ def _own(stretches: list[Stretch], psi: Floats) -> list[Own]:
 
 
 def _assembled(
-    shared: list[Shared], own: list[Own], base: NDArray[np.int64], variances: Floats, relations: Relations
+    shared: list[Shared],
+    own: list[Own],
+    base: NDArray[np.int64],
+    variances: Floats,
+    relations: Relations,
+    known: tuple[Floats, Floats],
 ) -> FactorModel:
     """Of all columns; `shared` and `own` are about those that are not derived."""
     weights = np.zeros((len(variances), sum(each.weights.shape[1] for each in shared)))
     weights[base] = np.concatenate([np.zeros((len(base), 0)), *(each.weights for each in shared)], axis=1)
-    ones = torch.ones(len(variances), dtype=torch.float64)
     return FactorModel(
         composition=Composition(
             kinds=tuple(each.kind for each in [*shared, *own]), owner=tuple(int(base[each.column]) for each in own)
@@ -96,9 +102,16 @@ def _assembled(
         weights=_numbers(weights),
         amplitude=_numbers([math.sqrt(each.variance) for each in own]),
         noise=_numbers(variances),
-        warp=Warp(ones, torch.zeros_like(ones), ones),
+        warp=Warp.straight(*map(_numbers, known)),
         relations=relations,
     )
+
+
+def _range(rows: Floats) -> tuple[Floats, Floats]:
+    """Where each column lies, but for a few values at its ends; 0 where it is not observed. (column,)"""
+    rows = np.where(np.isnan(rows).all(axis=0), 0, rows)
+    low, high = np.nanquantile(rows, [TAIL, 1 - TAIL], axis=0)
+    return low, high
 
 
 def _numbers(values: ArrayLike) -> Tensor:
