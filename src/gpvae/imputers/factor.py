@@ -81,7 +81,7 @@ class GPFactor(Imputer):
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
         for part in self._posteriors(panel, 0, seed):
-            at, warp = np.ix_(part.rows, part.block.columns), part.block.model.warp
+            at, warp = np.ix_(part.rows, np.array(part.block.columns)), part.block.model.warp
             values, (mean, variance, _) = torch.from_numpy(scaled[at]).double(), part.posterior
             warped = (warp(values) - mean).square() / variance + variance.log() + LOG_2PI
             density[at] = (warp.log_slope(values) - 0.5 * warped).numpy()

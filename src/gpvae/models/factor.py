@@ -133,10 +133,8 @@ class FactorModel:
     @classmethod
     def of(cls, composition: Composition, tensors: dict[str, Tensor]) -> "FactorModel":
         """From what `tensors` returned."""
-        warp, relations = (
-            part(**{each.name: tensors[f"{name}.{each.name}"] for each in fields(part)})
-            for name, part in (("warp", Warp), ("relations", Relations))
-        )
+        warp = Warp(**{each.name: tensors[f"warp.{each.name}"] for each in fields(Warp)})
+        relations = Relations(**{each.name: tensors[f"relations.{each.name}"] for each in fields(Relations)})
         own = {each.name: tensors[each.name] for each in fields(cls) if each.name in tensors}
         return cls(composition=composition, warp=warp, relations=relations, **own)
 
@@ -176,7 +174,7 @@ class FactorModel:
         own = torch.tensor(before[len(self.shared) :], dtype=torch.long)
         loadings[:, torch.tensor(seen, dtype=torch.long)] = self.weights
         loadings[torch.tensor(self.owner, dtype=torch.long), own] = self.amplitude
-        kinds = tuple(self.kinds[j] for j in order)
+        kinds: tuple[Kind, ...] = tuple(self.kinds[j] for j in order)
         loadings = self.relations.loadings(loadings)
         return StateSpace(kinds, self.length[order], self.frequency[order], loadings, self.noise)
 

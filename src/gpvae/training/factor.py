@@ -92,8 +92,8 @@ def _known(model: FactorModel, before: Windows) -> State:
     if not before.observed.any():
         return state
     for row in filter_rows(model.space, before.rows(model.warp), state):
-        last = row
-    return State(last.step.apply(last.after.mean), last.step.predict(last.after.covariance))
+        state = row.next()
+    return state
 
 
 def _fitted(model: FactorModel, windows: Windows, start: State, evaluations: int) -> FactorModel:

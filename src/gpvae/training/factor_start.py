@@ -166,9 +166,13 @@ def _variogram(stretches: list[Stretch], column: int, lag: int) -> float:
 def has_trend(stretches: list[Stretch], column: int, blocks: int = 10) -> bool:
     """Whether the means of ten stretches of time go one way far more steadily than those of a random walk would."""
     long = [each.values[:, column] for each in stretches if len(each.values) >= 5 * blocks]
-    means = [
-        [np.mean(x[~np.isnan(x)]) if (~np.isnan(x)).any() else np.nan for x in np.array_split(y, blocks)] for y in long
-    ]
-    steps = np.concatenate([*(np.diff(each) for each in means), np.empty(0)])
+    means = np.array([[_mean(part) for part in np.array_split(y, blocks)] for y in long]).reshape(-1, blocks)
+    steps = np.diff(means).ravel()
     steps = steps[~np.isnan(steps)]
     return len(steps) >= 6 and abs(steps.mean()) > 4 * steps.std(ddof=1) / math.sqrt(len(steps))
+
+
+def _mean(values: Floats) -> float:
+    """Of what is observed, NaN if nothing is."""
+    seen = values[~np.isnan(values)]
+    return float(seen.mean()) if len(seen) else np.nan

@@ -11,6 +11,7 @@ scatter.
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ def periods(stretches: list[Stretch]) -> list[float]:
         return []
     even = all(np.allclose(each.times, np.rint(each.times), atol=1e-6) for each in same)
     fine = 1.0 if even else 0.25
-    size = next_fast_len(math.ceil(2 * longest / fine) + 2, real=True)
+    size = cast(int, next_fast_len(math.ceil(2 * longest / fine) + 2, real=True))
     power = np.mean([_power(each, fine, size) for each in same], axis=0)
     frequency = np.arange(len(power)) / (size * fine)
     rows = float(np.mean([np.sum(~np.isnan(each.values), axis=0) for each in same]))
@@ -76,7 +77,7 @@ def _power(stretch: Stretch, fine: float, size: int) -> Floats:
             grid[:, j], np.rint(times[seen] / fine).astype(int), taper[seen] * (column[seen] - basis[seen] @ line)
         )
     weight = np.maximum((known * taper[:, None] ** 2).sum(0), 1)
-    return np.abs(rfft(grid, axis=0)) ** 2 / weight
+    return np.abs(np.asarray(rfft(grid, axis=0))) ** 2 / weight
 
 
 def _peaks(frequency: Floats, power: Floats, span: float, count: int, rows: float) -> list[float]:
@@ -85,11 +86,11 @@ def _peaks(frequency: Floats, power: Floats, span: float, count: int, rows: floa
         return []
     usual = _usual(frequency[1:], power[1:], span)[low - 1 : high - 1]
     inner, frequency = power[low:high], frequency[low:high]
-    count = _independent(inner / np.maximum(usual, 1e-12), count)
+    independent = _independent(inner / np.maximum(usual, 1e-12), count)
     price, chance = math.log(max(rows, 2)), math.log(len(frequency) / CHANCE)
     bin_width, found, powers = frequency[1] - frequency[0], list[float](), list[float]()
     while len(found) < 3 * MOST:
-        gain, i, width = _highest(inner / np.maximum(usual, 1e-12), count, price)
+        gain, i, width = _highest(inner / np.maximum(usual, 1e-12), independent, price)
         if gain < chance:
             break
         reach = 3 / span + ALIKE * frequency[i] + width / 2 * bin_width

@@ -67,7 +67,7 @@ def _regression(
         coefficients, *_ = np.linalg.lstsq(known, complete[:, column], rcond=None)
         left = float(np.square(complete[:, column] - known @ coefficients).sum() / spare)
         if left < EXACT:
-            return support, coefficients, left
+            return support, np.asarray(coefficients, dtype=np.float64), left
     return None
 
 
