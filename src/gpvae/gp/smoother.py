@@ -133,11 +133,9 @@ def smooth(space: StateSpace, rows: Rows, start: State, future: Future, outputs:
 
 def filtered(space: StateSpace, rows: Rows, start: State, outputs: Tensor) -> tuple[Tensor, Tensor]:
     """The same given each row and those before it."""
-    means, variances = [], []
-    for row in filter_rows(space, rows, start):
-        means.append(outputs @ row.after.mean)
-        variances.append((outputs.T * (row.after.covariance @ outputs.T)).sum(-2))
-    return torch.stack(means), torch.stack(variances).clamp(min=0)
+    moments = [row.after.moments(outputs) for row in filter_rows(space, rows, start)]
+    mean, variance = (torch.stack(x) for x in zip(*moments, strict=True))
+    return mean, variance
 
 
 def simulate(space: StateSpace, rows: Rows, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -164,6 +164,15 @@ class State(NamedTuple):
     mean: Tensor  # (lane, state, replicate)
     covariance: Tensor  # (lane, state, state)
 
+    def moved(self, step: Step) -> "State":
+        """That of the next row, before the row is seen: A a, A P Aᵀ + Q."""
+        return State(step.apply(self.mean), step.predict(self.covariance))
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (lane, output, replicate) and variance (lane, output) of what `outputs` makes of it."""
+        variance = (outputs.T * (self.covariance @ outputs.T)).sum(-2)
+        return outputs @ self.mean, variance.clamp(min=0)
+
 
 class Innovation(NamedTuple):
     """What a row says that was not known before, whitened by W Wᵀ = (H P Hᵀ + diag r)⁻¹ of what is observed."""
@@ -223,7 +232,7 @@ class Filtered(NamedTuple):
 
     def next(self) -> State:
         """The state at the next row, given the rows up to this one."""
-        return State(self.step.apply(self.after.mean), self.step.predict(self.after.covariance))
+        return self.after.moved(self.step)
 
 
 def filter_rows(space: StateSpace, rows: Rows, start: State) -> Iterator[Filtered]:
