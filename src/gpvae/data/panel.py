@@ -4,6 +4,7 @@ A `Panel` keeps all rows in one array, series after series, each sorted by time.
 came from, so that results are returned in the same shape, order and type.
 """
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,7 +34,7 @@ from gpvae.data.frames import (
     time_of_rows,
     value_columns,
 )
-from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times
+from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times, parse_moment, time_between
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,7 +223,7 @@ class Panel:
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):
             yield name, slice(int(start), int(start + length))
 
-    def pick(self, series: NDArray[np.int64], steps: int | None = None) -> "Panel":
+    def pick(self, series: NDArray[np.int64], steps: int | NDArray[np.int64] | None = None) -> "Panel":
         """A panel of these series only, or of their first `steps` rows."""
         lengths = self.lengths[series] if steps is None else np.minimum(self.lengths[series], steps)
         rows = self.rows_of(series, lengths)
@@ -234,6 +235,18 @@ class Panel:
             source = ListSource(tuple(np.split(values, np.cumsum(lengths)[:-1])))
         ids = tuple(self.ids[i] for i in series)
         return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
+
+    def until(self, time: Any) -> "Panel":
+        """The rows before `time`, a number or a date or time as in the data; of times with a zone, in UTC."""
+        moment = parse_moment(time, self.clock)
+        if isinstance(moment, dt.datetime):
+            assert self.origin is not None
+            first = dt.datetime.fromtimestamp(self.origin, dt.UTC)
+            moment = time_between(first, moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC))
+        lengths = np.bincount(self.series_of_row[self.times < moment], minlength=len(self))
+        if not lengths.any():
+            raise DataError(f"there is no row before {time}")
+        return self.pick(np.flatnonzero(lengths), lengths[lengths > 0])
 
     def rows_of(self, series: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first `lengths` rows of each of these series."""

@@ -1,6 +1,7 @@
 """Times in any common notation as float64: numbers unchanged, dates and times in seconds since the first."""
 
 import datetime as dt
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Clock = Literal["number", "datetime"]
+Moment = int | float | dt.datetime  # one time; datetimes are in UTC if they have a zone
 
 _DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
+_PATTERNS = [day + clock for day in _DAYS for clock in _CLOCKS]
 
 
 class ParsedTimes(NamedTuple):
@@ -25,6 +28,58 @@ class ParsedTimes(NamedTuple):
 
 class DataError(ValueError):
     """The data cannot be used; the message names the file, series, column or row at fault."""
+
+
+def parse_moment(time: Any, clock: Clock) -> Moment:
+    """One time, in any notation that arrays and columns of times may have."""
+    try:
+        moment = _number(time) if clock == "number" else _datetime(time)
+    except (TypeError, ValueError) as error:
+        wanted = "a number" if clock == "number" else "a date or time, such as 2024-03-01T06:00"
+        raise error if isinstance(error, DataError) else DataError(f"a time must be {wanted}, got {time!r}") from None
+    if not isinstance(moment, dt.datetime) and not math.isfinite(moment):
+        raise DataError(f"a time must be finite, got {time!r}")
+    return moment
+
+
+def _number(time: Any) -> int | float:
+    if isinstance(time, dt.timedelta | np.timedelta64):
+        return float(np.timedelta64(time) / np.timedelta64(1, "s"))
+    whole = isinstance(time, int | np.integer) or (isinstance(time, str) and time.strip().lstrip("+-").isdigit())
+    return int(time) if whole else float(time)  # float64 cannot represent, say, nanoseconds since 1970 exactly
+
+
+def _datetime(time: Any) -> dt.datetime:
+    text = str(time).strip()
+    moments = {*_parse_all([text], dt.datetime.fromisoformat)}
+    if not moments:
+        moments = {moment for pattern in _PATTERNS for moment in _parse_all([text], _reader(pattern))}
+    if len(moments) > 1:
+        raise DataError(f"the time {text} is ambiguous: day/month or month/day; write it as year-month-day")
+    if not moments:
+        raise ValueError(text)
+    moment = moments.pop()
+    return moment.astimezone(dt.UTC) if moment.tzinfo else moment
+
+
+def time_between(earlier: Moment, later: Moment) -> float:
+    """In the units of numbers, or in seconds."""
+    if isinstance(earlier, dt.datetime) and isinstance(later, dt.datetime):
+        if (earlier.tzinfo is None) != (later.tzinfo is None):
+            raise DataError(f"both or neither of the times {earlier} and {later} must have a time zone")
+        return (later - earlier) / dt.timedelta(seconds=1)
+    assert not isinstance(earlier, dt.datetime)
+    assert not isinstance(later, dt.datetime)
+    return float(later - earlier)
+
+
+def time_after(moment: Moment, span: float) -> Moment:
+    return moment + dt.timedelta(seconds=span) if isinstance(moment, dt.datetime) else moment + span
+
+
+def unit_steps(steps: Floats) -> Floats:
+    """Time steps in time units, with those that differ from 1 by no more than rounding set to 1."""
+    return np.where(np.abs(steps - 1) < 1e-6, 1.0, steps)
 
 
 def array_times(flat: NDArray[Any]) -> ParsedTimes:
@@ -88,11 +143,8 @@ def parse_times(texts: Sequence[str | None], name: str) -> ParsedTimes:
 
 def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     """Parse all texts by the one format that fits them all; where two fit, as for 03/04/2020 alone, refuse to guess."""
-    patterns = [day + clock for day in _DAYS for clock in _CLOCKS]
     tries = [_parse_all(texts, dt.datetime.fromisoformat)]
-    tries += [
-        _parse_all(texts, lambda text, pattern=pattern: dt.datetime.strptime(text, pattern)) for pattern in patterns
-    ]
+    tries += [_parse_all(texts, _reader(pattern)) for pattern in _PATTERNS]
     readings = [moments for moments in tries if len(moments) == len(texts)]
     if not readings:
         row = max(len(moments) for moments in tries)
@@ -105,6 +157,10 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
             f"{name} mixes times with and without a time zone; row {zoned.index(not zoned[0]) + 1} differs from row 1"
         )
     return readings[0]
+
+
+def _reader(pattern: str) -> Callable[[str], dt.datetime]:
+    return lambda text: dt.datetime.strptime(text, pattern)
 
 
 def _parse_all(texts: list[str], parse: Callable[[str], dt.datetime]) -> list[dt.datetime]:

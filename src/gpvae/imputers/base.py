@@ -81,10 +81,19 @@ class Imputer(BaseEstimator, ABC):
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         """Predict the cells `missing` (row, feature) of a panel with the columns fitted on."""
 
-    def impute(self, data: Any, *, samples: int = 100, seed: int = 0) -> Imputation:
+    def _fill_causally(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        """The same, each row from itself and the rows before it."""
+        from gpvae.imputers import registry
+
+        raise DataError(f"{self.name} {registry.NOT_CAUSAL}")
+
+    def impute(self, data: Any, *, samples: int = 100, seed: int = 0, causal: bool = False) -> Imputation:
         """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length.
 
         samples: how many draws intervals are read from; of no use to methods that give single values.
+        causal: fill each row from itself and the rows before it in its series, so that nothing of the future leaks
+            into it; what the imputer learned is from the data that it was fitted to. Draws are then joint over columns,
+            not over time.
         """
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
@@ -93,7 +102,7 @@ class Imputer(BaseEstimator, ABC):
         given = self.schema_.panel(data).with_labels(self.schema_.labels)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
-        filled = self._fill(panel, missing, samples, seed)
+        filled = (self._fill_causally if causal else self._fill)(panel, missing, samples, seed)
         return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
 
     def held_out(self, panel: Panel) -> Bools | None:

@@ -10,25 +10,26 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.batches import Window, series_by_length
 from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
+from gpvae.data.times import unit_steps
 from gpvae.gp.chains import LOG_2PI
 from gpvae.gp.smoother import Lanes, Posterior
 from gpvae.gp.state_space import Rows
 from gpvae.imputers.base import Imputer, Prediction
+from gpvae.imputers.stream import Stream, load_stream
 from gpvae.models.factor import Composition, FactorModel
 from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
 from gpvae.training.periods import Stretch
 
 STEPS = 2**22  # padded rows that are worked on together
-NODES, WEIGHTS = hermegauss(9)
 
 
 @dataclass(eq=False, repr=False)
@@ -55,21 +56,36 @@ class GPFactor(Imputer):
         self.seconds_ = time.perf_counter() - started
         return self
 
+    def stream(self, *, level: float = 0.9, resume: str | Path | None = None) -> Stream:
+        """Fill the rows of one series as they arrive, with intervals of this level.
+
+        resume: a file that `Stream.save` wrote, to go on from there.
+        """
+        check_is_fitted(self)
+        stream = Stream(self.schema_, self.blocks_, level)
+        return stream if resume is None else load_stream(stream, resume)
+
     def _new_schema(self, panel: Panel) -> Schema:
         return Schema.of(panel, standardise=True)
 
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        return self._predict(panel, missing, samples, seed)
+
+    def _fill_causally(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        return self._predict(panel, missing, samples, seed, causal=True)
+
+    def _predict(self, panel: Panel, missing: Bools, samples: int, seed: int, *, causal: bool = False) -> Prediction:
         feature = np.nonzero(missing)[1]
         mean, std = np.zeros(len(feature)), np.zeros(len(feature))
         draws = np.zeros((len(feature), samples), dtype=np.float32)
         cell_of = np.full(missing.shape, -1)
         cell_of[missing] = np.arange(len(feature))
-        for part in self._posteriors(panel, samples, seed):
+        for part in self._posteriors(panel, samples, seed, causal=causal):
             cells = cell_of[part.rows][:, part.block.columns]
             row, column = np.nonzero(cells >= 0)
             cells, warp = cells[row, column], part.block.model.warp.of(torch.from_numpy(column))
             centre, variance = part.posterior.mean[row, column], part.posterior.variance[row, column]
-            mean[cells], std[cells] = _moments(warp.inverse, centre, variance)
+            mean[cells], std[cells] = warp.moments(centre, variance)
             draws[cells] = warp.inverse(part.posterior.draws[row, column].T).T.float()
         return Prediction(
             self.schema_.scaling.undo(mean, feature),
@@ -87,7 +103,7 @@ class GPFactor(Imputer):
             density[at] = (warp.log_slope(values) - 0.5 * warped).numpy()
         return density
 
-    def _posteriors(self, panel: Panel, samples: int, seed: int) -> Iterator["_Part"]:
+    def _posteriors(self, panel: Panel, samples: int, seed: int, *, causal: bool = False) -> Iterator["_Part"]:
         """Of a measurement in every cell, noise included, in warped units."""
         scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
         for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
@@ -95,7 +111,7 @@ class GPFactor(Imputer):
             seeds = [_seed(seed, panel.ids[panel.series_of_row[window.start]], block.columns[0]) for window in group]
             lanes = Lanes(model.space, _rows(model, scaled[:, block.columns], times, index), samples, seeds)
             places = lanes.cut(torch.from_numpy(index))
-            for lanes_of_group, posterior in lanes.posteriors():
+            for lanes_of_group, posterior in lanes.posteriors(causal=causal):
                 place = places[:, lanes_of_group]
                 there = place > 0
                 mean, variance, draws = (x[there] for x in posterior)
@@ -163,14 +179,7 @@ def _rows(model: FactorModel, scaled: Floats, times: Floats, index: NDArray[np.i
     observed = ~np.isnan(values)
     delta = np.ones(index.shape)
     delta[:-1] = np.where(there[1:], times[index[1:] - 1] - times[index[:-1] - 1], 1)
-    even = np.allclose(delta, 1, rtol=0, atol=1e-6)
+    delta = unit_steps(delta)
+    even = (delta == 1).all()
     warped = model.warp(torch.from_numpy(np.where(observed, values, 0)))
     return Rows(warped.unsqueeze(-1), torch.from_numpy(observed), torch.from_numpy(delta[:1, :1] if even else delta))
-
-
-def _moments(inverse: Any, mean: Tensor, variance: Tensor) -> tuple[Floats, Floats]:
-    """Mean and deviation of what `inverse` makes of normal numbers, by Gauss–Hermite quadrature. (cell,)"""
-    nodes, weights = torch.from_numpy(NODES).unsqueeze(-1), torch.from_numpy(WEIGHTS / WEIGHTS.sum()).unsqueeze(-1)
-    values = inverse(mean + variance.sqrt() * nodes)
-    centre = (weights * values).sum(0)
-    return centre.numpy(), (weights * (values - centre).square()).sum(0).sqrt().numpy()

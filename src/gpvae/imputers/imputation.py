@@ -315,8 +315,7 @@ class Imputation:
         return [self._scatter(self.panel.values.copy(), values) for values in self.quantiles(*q)]
 
     def interval_rows(self, level: float = 0.9) -> tuple[Floats, Floats]:
-        if not 0 < level < 1:
-            raise DataError(f"the level of an interval must be between 0 and 1 (0.9 is 90 %), got {level:g}")
+        require_level(level)
         lower, upper = self.quantile_rows((1 - level) / 2, (1 + level) / 2)
         return lower, upper
 
@@ -360,6 +359,11 @@ class Imputation:
             return set()
         unordered = self.draws.scaling.of_kind("binary", "categorical")[self.draws.feature]
         return {self.panel.columns[j] for j in np.unique(self.cells[unordered] % len(self.panel.columns))}
+
+
+def require_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise DataError(f"the level of an interval must be between 0 and 1 (0.9 is 90 %), got {level:g}")
 
 
 def require_quantile(q: float) -> None:

@@ -25,6 +25,7 @@ class MethodInfo:
     distributions: bool = False  # gives draws and intervals, or single values
     kinds: bool = False  # fills columns of any kind
     categories: bool = False  # fills columns of categories
+    causal: bool = False  # fills each row from the past alone, if asked to
     compared: bool = False  # by `evaluate`, by default
 
     def load(self) -> Any:
@@ -38,7 +39,7 @@ _LATENT: dict[str, Any] = {"distributions": True, "kinds": True, "categories": T
 METHODS: Mapping[str, MethodInfo] = MappingProxyType(
     {
         "mean": MethodInfo("the mean of the column in the series", "gpvae.imputers.simple:Mean", **_SIMPLE),
-        "forward": MethodInfo("the last observed value", "gpvae.imputers.simple:Forward", **_SIMPLE),
+        "forward": MethodInfo("the last observed value", "gpvae.imputers.simple:Forward", causal=True, **_SIMPLE),
         "linear": MethodInfo("the line between neighbours", "gpvae.imputers.simple:Linear", **_SIMPLE),
         "gp": MethodInfo("a Gaussian process for each column", "gpvae.imputers.gp:GP", distributions=True),
         "gp-factor": MethodInfo(
@@ -46,6 +47,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
             "gpvae.imputers.factor:GPFactor",
             trained=False,
             distributions=True,
+            causal=True,
             compared=True,
         ),
         "vae": MethodInfo("a VAE on each step", "gpvae.imputers.gpvae:vae", **_LATENT),
@@ -57,6 +59,8 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
 )
 
 COMPARED = tuple(name for name, info in METHODS.items() if info.compared)
+CAUSAL = tuple(name for name, info in METHODS.items() if info.causal)
+NOT_CAUSAL = f"does not fill from the past alone; methods that do: {', '.join(CAUSAL)}"
 
 
 def method(name: str, **settings: Any) -> "Imputer":

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Kinds, class_columns
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction
@@ -103,6 +103,11 @@ class Forward(_Simple):
         if not number and self.before not in ("mean", "first"):
             raise ValueError(f"before must be 'mean', 'first' or a number, got {self.before!r}")
         return super().fit(data, y, **paths)
+
+    def _fill_causally(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
+        if self.before == "first":
+            raise DataError("Forward(before='first') uses a later value before the first one: set before to 'mean'")
+        return self._fill(panel, missing, samples, seed)
 
     def _fill_numbers(self, panel: Panel, fallback: Floats) -> Floats:
         return self._fill_classes(

@@ -14,9 +14,12 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
+from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
 from gpvae.gp.state_space import STATES, Kind, StateSpace
+
+NODES, WEIGHTS = (torch.from_numpy(x).unsqueeze(-1) for x in hermegauss(9))
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class Warp:
         power = torch.where(inside >= 0, self.exponent, 2 - self.exponent)
         x = inside.sign() * torch.expm1(torch.log1p(power * inside.abs()) / power)
         return x + (bent - inside) * torch.exp(-self._log_slope(x))
+
+    def moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of x where y ~ N(mean, variance), by Gauss–Hermite quadrature. (column,)"""
+        values, weights = self.inverse(mean + variance.sqrt() * NODES), WEIGHTS / WEIGHTS.sum()
+        centre = (weights * values).sum(0)
+        return centre, (weights * (values - centre).square()).sum(0).sqrt()
 
     def of(self, columns: Tensor) -> "Warp":
         """That of some columns."""
