@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpvae.cli import datasets, demo, evaluate, fit, impute, reproduce
+from gpvae.cli import datasets, demo, evaluate, fit, impute, reproduce, stream
 from gpvae.cli.printing import say
 
 app = typer.Typer(
@@ -16,7 +16,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (impute.impute, fit.fit, evaluate.evaluate, datasets.datasets, reproduce.reproduce, demo.demo):
+for command in (
+    impute.impute,
+    fit.fit,
+    stream.stream,
+    evaluate.evaluate,
+    datasets.datasets,
+    reproduce.reproduce,
+    demo.demo,
+):
     app.command()(command)
 
 

@@ -19,6 +19,8 @@ def one_line_errors() -> Iterator[None]:
             yield
         except KeyboardInterrupt:
             stop("")
+        except BrokenPipeError:
+            raise  # whoever read the output is gone: Typer exits without a word
         except (ValueError, RuntimeError, OSError) as error:
             if isinstance(error, RuntimeError) and not _is_training_error(error):
                 raise

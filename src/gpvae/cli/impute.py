@@ -15,6 +15,7 @@ from gpvae.cli.methods import (
     interval_level,
     parse_kinds,
     require_calibration_cells,
+    require_causal,
 )
 from gpvae.cli.printing import say
 
@@ -35,6 +36,8 @@ def impute(
     kind: options.Kind = None,
     method: options.Method = DEFAULT,
     conformal: options.Conformal = False,
+    causal: options.Causal = False,
+    fit_until: options.FitUntil = None,
     interval: options.Interval = None,
     samples: options.Samples = 100,
     seed: options.Seed = 0,
@@ -56,27 +59,32 @@ def impute(
 
     `gpvae impute weather.csv -o filled.csv --report report.html`
 
+    `gpvae impute weather.csv --method gp-factor --causal --fit-until 2014-01-01 -o filled.csv`
+
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
     `<name>_upper`, the ends of the interval around each filled value; categories get `<name>_probability` instead.
     """
     with one_line_errors():
         _require_output_paths(data, output, report, force)
         if model:
-            _require_no_training_options(bool(epochs or preset or kind or conformal or method != DEFAULT))
+            _require_no_training_options(any((epochs, preset, kind, conformal, fit_until, method != DEFAULT)))
             imputer, table, panel = _load(model, device, data, id, time, columns)
         else:
+            if causal:
+                require_causal(method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
             table, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         level = interval_level(interval, imputer, samples)
         _require_room_for_intervals(table, panel, level)
         if not model:
-            require_calibration_cells(imputer, panel, level)
+            fitted_on = panel if fit_until is None else _until(panel, fit_until)
+            require_calibration_cells(imputer, fitted_on, level)
             if panel.observed.all() and not report:
                 _write_unchanged(imputer, table, panel, output, force)
                 return
-            fit_with_checkpoint(imputer, panel, output)
-        imputation = imputer.impute(panel, samples=samples, seed=seed)
+            fit_with_checkpoint(imputer, fitted_on, output)
+        imputation = imputer.impute(panel, samples=samples, seed=seed, causal=causal)
         _write_filled(imputation, level, table, output, force)
         _print_reliability(imputation, level)
         tables.write_report(imputation, report, force)
@@ -94,7 +102,7 @@ def _require_no_training_options(given: bool) -> None:
     from gpvae import DataError
 
     if given:
-        excluded = "--method, --kind, --conformal, --preset or --epochs"
+        excluded = "--method, --kind, --conformal, --preset, --epochs or --fit-until"
         raise DataError(f"--model loads a trained imputer, so it cannot be combined with {excluded}")
 
 
@@ -109,6 +117,15 @@ def _load(
     text = tuple(schema.labels)
     table, panel = tables.read(data, id or schema.id, time or schema.time, columns, text, text)
     return imputer, table, panel
+
+
+def _until(panel: "Panel", time: str) -> "Panel":
+    from gpvae import DataError
+
+    try:
+        return panel.until(time)
+    except DataError as error:
+        raise DataError(f"--fit-until: {error}") from None
 
 
 def _require_room_for_intervals(table: "TableFile", panel: "Panel", level: float) -> None:

@@ -90,6 +90,19 @@ def categorical_columns(kinds: "Kinds") -> tuple[str, ...]:
     return class_columns(kinds)
 
 
+def require_causal(method: str, conformal: bool, fit_until: str | None) -> None:
+    """Before training: check that a method can fill from the past alone, and does not learn from the future."""
+    from gpvae import DataError
+
+    if method not in registry.CAUSAL or conformal:
+        raise DataError(f"--causal: {f'{method} --conformal' if conformal else method} {registry.NOT_CAUSAL}")
+    if fit_until is None:
+        raise DataError(
+            "--causal: a method that is fitted on the whole table has learned from later rows; fit it on the rows "
+            "before a TIME by --fit-until TIME, or give a --model that was"
+        )
+
+
 def interval_level(interval: float | None, imputer: "Imputer", samples: int) -> float:
     """The level of the intervals to write, 0 for none."""
     from gpvae import DataError

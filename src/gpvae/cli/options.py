@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpvae.cli.methods import METHODS, unknown_method
+from gpvae.imputers.registry import CAUSAL
 
 
 class Device(StrEnum):
@@ -87,5 +88,21 @@ DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute
 Report = Annotated[
     Path | None,
     typer.Option("--report", help="Write an HTML report: the gaps, the filled values, how reliable they are."),
+]
+Causal = Annotated[
+    bool,
+    typer.Option(
+        "--causal",
+        help="Fill each row from itself and the rows before it. Needs --fit-until, so that the method has not learned "
+        f"from later rows either, or a --model. Methods: {', '.join(CAUSAL)}.",
+    ),
+]
+FitUntil = Annotated[
+    str | None,
+    typer.Option(
+        "--fit-until",
+        metavar="TIME",
+        help="Fit on the rows before this time only, then fill all rows.  [default: fit on all rows]",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

@@ -111,7 +111,7 @@ class Stream:
             raise DataError("the rows before came without times, so this one cannot have one")
         span = time_between(self.time, moment)
         if span <= 0:
-            raise DataError(f"times must increase: {moment} comes after {self.time}")
+            raise DataError(f"times must increase, but {moment} follows {self.time}")
         return moment, float(unit_steps(np.array(span / unit)))
 
     def _filled(self, values: Floats, states: list[State]) -> FilledRow:

@@ -1,0 +1,87 @@
+"""`gpvae stream`."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpvae.cli import options
+from gpvae.cli.errors import one_line_errors
+
+if TYPE_CHECKING:
+    from gpvae.imputers.stream import Stream
+
+
+def stream(
+    model: Annotated[Path, typer.Argument(help="A model from `gpvae fit --method gp-factor`.", show_default=False)],
+    id: options.Id = None,
+    time: options.Time = None,
+    interval: Annotated[
+        float, typer.Option(callback=options.check_probability, help="Level of the intervals; 0 for none.")
+    ] = 0.9,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="A file to go on from, if it is there; at the end, the state is written to it."),
+    ] = None,
+) -> None:
+    """Fill rows as they arrive: CSV lines from standard input, filled lines to standard output.
+
+    `tail -n +1 -f sensor.csv | gpvae stream model/ --state sensor.state`
+
+    The first line is the header. Each line is filled from itself and the lines before it, and written at once. Every
+    column of the model gets two more, `<name>_lower` and `<name>_upper`, which are empty where it was observed. Series
+    and times are in the columns that the model was fitted with, unless --id and --time name others; without a column
+    of times, lines are one time step apart.
+    """
+    with one_line_errors():
+        fresh = _fresh_stream(model, interval)
+        streams = _resumed(fresh, state)
+        from gpvae.cli.lines import LineFiller, Lines
+
+        names = {"id": id or fresh.schema.id, "time": time or fresh.schema.time}
+        filler = LineFiller(Lines(sys.stdin.buffer), fresh, streams, **names, intervals=interval > 0)
+        with _state_saved(streams, state):
+            for line in filler:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+
+
+def _fresh_stream(model: Path, interval: float) -> "Stream":
+    from gpvae import DataError, GPFactor, load
+
+    imputer = load(model, device="cpu")
+    if not isinstance(imputer, GPFactor):
+        fit = "gpvae fit TABLE --method gp-factor -o MODEL"
+        raise DataError(f"{model} holds a {imputer.name}, which does not fill rows as they arrive; fit one by `{fit}`")
+    return imputer.stream(level=interval or 0.9)
+
+
+def _resumed(fresh: "Stream", state: Path | None) -> "dict[str | None, Stream]":
+    from gpvae.data.files import require_writable
+    from gpvae.imputers.stream import load_streams
+
+    if state is None:
+        return {}
+    require_writable(state, force=True)
+    return load_streams(fresh, state) if state.exists() else {}
+
+
+@contextmanager
+def _state_saved(streams: "dict[str | None, Stream]", state: Path | None) -> Iterator[None]:
+    """However the lines end: at the last one, at a broken one, with a closed pipe, by Ctrl-C or SIGTERM."""
+    from gpvae.imputers.stream import save_streams
+
+    def terminate(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if state is not None:
+            save_streams(streams, state, overwrite=True)
