@@ -13,7 +13,7 @@ from gpvae.cli.methods import METHODS
 from gpvae.imputers import registry
 
 
-@pytest.mark.parametrize("command", ["impute", "fit", "evaluate"])
+@pytest.mark.parametrize("command", ["impute", "fit", "stream", "evaluate"])
 def test_help_has_an_example(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0

@@ -101,8 +101,8 @@ def test_several_series_each_have_their_own_past() -> None:
 
 def test_forward_uses_no_later_value_before_the_first_one() -> None:
     data = np.array([[np.nan], [5.0], [np.nan], [7.0]])
-    for before, first in (("mean", 6.0), (0.0, 0.0)):
-        assert Forward(before=before).fit(data).impute(data, causal=True).mean[:, 0].tolist() == [first, 5, 5, 7]
+    for imputer, first in ((Forward(), 6.0), (Forward(before=0.0), 0.0)):
+        assert imputer.fit(data).impute(data, causal=True).mean[:, 0].tolist() == [first, 5, 5, 7]
     with pytest.raises(DataError, match=r"Forward\(before='first'\) uses a later value .*: set before to 'mean'"):
         Forward(before="first").fit(data).impute(data, causal=True)
 

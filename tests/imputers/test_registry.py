@@ -8,7 +8,7 @@ import pytest
 from battery import IMPUTERS
 from numpy.typing import NDArray
 
-from gpvae import GPVAE, Forward, Panel, Recipe
+from gpvae import GPVAE, DataError, Forward, Panel, Recipe
 from gpvae.imputers.neural import NeuralImputer
 from gpvae.imputers.registry import METHODS, TRAINING_SETTINGS, method
 
@@ -58,6 +58,19 @@ def test_methods_with_kinds_fill_counts_with_whole_numbers(name: str) -> None:
         imputer.set_params(kinds={"x0": "count"})
     filled = imputer.fit(panel).impute(panel, samples=20).mean[..., 0]
     assert (filled == np.rint(filled)).all() == METHODS[name].kinds
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_causal_methods_fill_from_the_past_alone_and_others_refuse(name: str, waves: Array) -> None:
+    imputer, later = IMPUTERS[name]().fit(waves), waves.copy()
+    later[:, 20:] = np.roll(waves[:, 20:], 1, axis=0) + 3
+    if not METHODS[name].causal:
+        with pytest.raises(DataError, match=r"does not fill from the past alone; methods that do: forward, gp-factor"):
+            imputer.impute(waves, samples=2, causal=True)
+        return
+    before, after = (imputer.impute(each, samples=2, causal=True).mean[:, :20] for each in (waves, later))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    assert np.isfinite(before).all()
 
 
 def weather() -> pd.DataFrame:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -43,11 +43,12 @@ def stream(
         from gpvae.cli.lines import LineFiller, Lines
 
         names = {"id": id or fresh.schema.id, "time": time or fresh.schema.time}
-        filler = LineFiller(Lines(sys.stdin.buffer), fresh, streams, **names, intervals=interval > 0)
-        with _state_saved(streams, state):
-            for line in filler:
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
+        with _interruptible(sys.stdin.buffer) as source:
+            filler = LineFiller(Lines(source), fresh, streams, **names, intervals=interval > 0)
+            with _state_saved(streams, state):
+                for line in filler:
+                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.flush()
 
 
 def _fresh_stream(model: Path, interval: float) -> "Stream":
@@ -71,17 +72,46 @@ def _resumed(fresh: "Stream", state: Path | None) -> "dict[str | None, Stream]":
 
 
 @contextmanager
+def _interruptible(source: BinaryIO) -> Iterator[Iterator[bytes]]:
+    """Lines of `source`. Ctrl-C and SIGTERM end the command between lines, so that no row is written and not saved."""
+    waiting, received = False, 0
+
+    def receive(number: int, _: object) -> None:
+        nonlocal received
+        received = number
+        if waiting:
+            end()
+
+    def end() -> None:
+        raise KeyboardInterrupt if received == signal.SIGINT else SystemExit(128 + received)
+
+    def lines() -> Iterator[bytes]:
+        nonlocal waiting
+        while True:
+            waiting = True
+            if received:
+                end()
+            line = source.readline()
+            waiting = False
+            if not line:
+                return
+            yield line
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lines()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _state_saved(streams: "dict[str | None, Stream]", state: Path | None) -> Iterator[None]:
     """However the lines end: at the last one, at a broken one, with a closed pipe, by Ctrl-C or SIGTERM."""
     from gpvae.imputers.stream import save_streams
 
-    def terminate(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    previous = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
         if state is not None:
             save_streams(streams, state, overwrite=True)

@@ -67,12 +67,14 @@ class Stream:
         time: by default one time step after the row before, the median one of the data that the model was fitted to.
         """
         values, (moment, delta) = self._values(row), self._moment(time)
-        scaled = self.schema.scaling.apply(values[None])[0]
+        with np.errstate(over="ignore"):  # refused below
+            scaled = self.schema.scaling.apply(values[None])[0]
         befores = [None] * len(self.blocks) if self.states is None else self.states
         states = [
             block.update(before, delta, scaled[block.columns])
             for block, before in zip(self.blocks, befores, strict=True)
         ]
+        self._require_finite(states, values, scaled)
         filled = self._filled(values, states)
         self.states, self.time, self.rows = states, moment, self.rows + 1
         return filled
@@ -126,14 +128,12 @@ class Stream:
                 filled.std[columns] = std.numpy() * scaling.scale[columns]
                 for part, scaled in ((filled.values, mean), (filled.lower, ends[0]), (filled.upper, ends[1])):
                     part[columns] = scaling.undo(scaled.numpy(), columns)
-                self._require_finite(filled, columns)
         return filled
 
-    def _require_finite(self, filled: FilledRow, columns: NDArray[np.int64]) -> None:
-        finite = np.isfinite(np.stack(filled)[:, columns]).all(axis=0)
-        if not finite.all():
-            name = self.schema.columns[columns[finite.argmin()]]
-            raise DataError(f"column {name!r} cannot be filled in row {self.rows + 1}: the values so far are too large")
+    def _require_finite(self, states: list[State], values: Floats, scaled: Floats) -> None:
+        if not all(state.mean.isfinite().all() for state in states):
+            j = np.nanargmax(np.abs(scaled))
+            raise DataError(f"the value of column {self.schema.columns[j]!r} is too large for the model: {values[j]:g}")
 
     @cached_property
     def fingerprint(self) -> str:
