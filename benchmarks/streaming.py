@@ -57,8 +57,8 @@ def measured(columns: int, rows: int, *, even: bool) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--columns", type=int, nargs="+", default=[4, 13, 40])
-    parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--columns", type=int, nargs="+", default=[4, 13])
+    parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--output", type=Path, default=provenance.ROOT / "results" / "streaming.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
