@@ -96,6 +96,13 @@ def test_a_panel_until_a_number() -> None:
         panel.until(1)
 
 
+def test_a_panel_does_not_know_large_numbers() -> None:
+    """Nanoseconds since 1970 are counted from the first."""
+    panel = Panel.from_frame(pd.DataFrame({"t": 1_700_000_000_000_000_000 + np.arange(4), "x": 1.0}), time="t")
+    with pytest.raises(DataError, match="a panel cannot be cut at 1700000000000000002: it counts such large times"):
+        panel.until(1_700_000_000_000_000_002)
+
+
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
 def test_a_frame_until_a_date(zone: str | None) -> None:
     when = pd.date_range("2024-02-28T00:00:00.1", periods=96, freq="h", tz=zone)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpvae import GPFactor, Panel
-from gpvae.gp.state_space import StateSpace
+from gpvae.gp.state_space import Kind, StateSpace
 from gpvae.imputers.factor import Block
 from gpvae.models.factor import Composition, FactorModel, Relations, Warp
 
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 def random_model(columns: int, seed: int = 0, *, bent: bool = True) -> FactorModel:
     """Two shared processes and one of each column's own; without `bent`, warps are the identity."""
-    generator = torch.Generator().manual_seed(seed)
+    generator, own = torch.Generator().manual_seed(seed), list[Kind](["matern"]) * columns
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -25,7 +25,7 @@ def random_model(columns: int, seed: int = 0, *, bent: bool = True) -> FactorMod
     straight = Warp.straight(torch.full((columns,), -2.5).double(), torch.full((columns,), 2.5).double())
     bends = Warp(0.5 + uniform(columns), uniform(columns) - 0.5, 0.8 + uniform(columns), straight.low, straight.high)
     return FactorModel(
-        Composition(("exponential", "oscillator", *["matern"] * columns), tuple(range(columns))),
+        Composition(("exponential", "oscillator", *own), tuple(range(columns))),
         length=2 + 8 * uniform(2 + columns),
         frequency=torch.cat([torch.tensor([0.0, 0.7]), torch.zeros(columns)]).double(),
         weights=uniform(columns, 3) - 0.5,

@@ -59,8 +59,6 @@ def impute(
 
     `gpvae impute weather.csv -o filled.csv --report report.html`
 
-    `gpvae impute weather.csv --method gp-factor --causal --fit-until 2014-01-01 -o filled.csv`
-
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
     `<name>_upper`, the ends of the interval around each filled value; categories get `<name>_probability` instead.
     """
@@ -70,20 +68,18 @@ def impute(
             _require_no_training_options(any((epochs, preset, kind, conformal, fit_until, method != DEFAULT)))
             imputer, table, panel = _load(model, device, data, id, time, columns)
         else:
-            if causal:
-                require_causal(method, conformal, fit_until)
+            require_causal(causal, method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
             table, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         level = interval_level(interval, imputer, samples)
         _require_room_for_intervals(table, panel, level)
         if not model:
-            fitted_on = panel if fit_until is None else _until(panel, fit_until)
-            require_calibration_cells(imputer, fitted_on, level)
+            require_calibration_cells(imputer, _until(panel, fit_until), level)
             if panel.observed.all() and not report:
                 _write_unchanged(imputer, table, panel, output, force)
                 return
-            fit_with_checkpoint(imputer, fitted_on, output)
+            fit_with_checkpoint(imputer, _until(panel, fit_until), output)
         imputation = imputer.impute(panel, samples=samples, seed=seed, causal=causal)
         _write_filled(imputation, level, table, output, force)
         _print_reliability(imputation, level)
@@ -119,11 +115,12 @@ def _load(
     return imputer, table, panel
 
 
-def _until(panel: "Panel", time: str) -> "Panel":
+def _until(panel: "Panel", time: str | None) -> "Panel":
+    """What the method is fitted on."""
     from gpvae import DataError
 
     try:
-        return panel.until(time)
+        return panel if time is None else panel.until(time)
     except DataError as error:
         raise DataError(f"--fit-until: {error}") from None
 
