@@ -237,7 +237,7 @@ class Panel:
         return replace(self, values=values, times=self.times[rows], lengths=lengths, ids=ids, source=source)
 
     def until(self, time: Any) -> "Panel":
-        """The rows before `time`: a date or time, in UTC if those of the data have a zone, or a number as in the data."""
+        """The rows before `time`: a date or time (in UTC if the data's have a zone), or a number as in the data."""
         moment = parse_moment(time, self.clock)
         if not isinstance(moment, dt.datetime) and abs(moment) >= 2**53:
             raise DataError(f"a panel cannot be cut at {time}: it counts such large times from the first; use dates")
