@@ -26,6 +26,7 @@ from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
+from gpvae.imputers.latent_view import LatentView
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
 
@@ -135,6 +136,18 @@ class Imputer(BaseEstimator, ABC):
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    def describe(self) -> list[str]:
+        """What was found in the data, in sentences."""
+        return []
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what is worth knowing of the fitted method, for reports."""
+        return []
+
+    def latent_view(self) -> LatentView | None:
+        """What a report shows of the latent series, if there are any."""
+        return None
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
