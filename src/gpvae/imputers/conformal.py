@@ -52,6 +52,7 @@ class Conformal(Imputer):
             raise ValueError(f"share must lie between 0 and 1, got {self.share!r}")
         method = cast(Imputer, clone(self.imputer))
         panel = method._read(data)
+        self.left_ = method.left_
         self._require_numbers(method, panel)
         held_out = self._held_out(panel)
         visible = missingness.hide(panel, held_out)

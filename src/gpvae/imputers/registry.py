@@ -57,6 +57,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
 )
 
 COMPARED = tuple(name for name, info in METHODS.items() if info.compared)
+FILL_CATEGORIES = tuple(name for name, info in METHODS.items() if info.categories)
 
 
 def method(name: str, **settings: Any) -> "Imputer":
