@@ -78,7 +78,7 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     right = {
         line.split("│")[1].strip(): line.split("│")[-3].strip() for line in scores.output.splitlines() if "│" in line
     }
-    assert right["gp"] == "–"
+    assert right["gp-factor"] == "–"
     cells_in_all, categories = map(int, re.findall(r"(\d+) hidden cells, (\d+) of", scores.output)[0])
     margin = 1.96 * (0.9 * 0.1 / (cells_in_all - categories)) ** 0.5
     assert f"share in the interval: at least ± {margin:.1%}" in scores.output

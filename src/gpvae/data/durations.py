@@ -32,5 +32,5 @@ def rhythm(period: float, clock: Clock) -> str | None:
 
 
 def _counted(number: float, unit: str) -> str:
-    text = f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+    text = f"{number:,.0f}" if number >= 100 else f"{number:.{2 if number < 10 else 3}g}"
     return f"{text} {unit}" if text == "1" else f"{text} {unit}s"

@@ -126,8 +126,9 @@ class GPFactor(Imputer):
         check_is_fitted(self)
         panel = self._select(self.schema_.panel(data).with_labels(self.schema_.labels))
         place = np.argsort(latent_order(self.blocks_, self.extent_, len(self.schema_.columns)))
-        ends = np.cumsum([len(block.model.shared) for block in self.blocks_])
-        places = dict(zip((block.columns for block in self.blocks_), np.split(place, ends[:-1]), strict=True))
+        counts = [len(block.model.shared) for block in self.blocks_]
+        ends = np.cumsum(counts)
+        places = {block.columns: place[end - n : end] for block, n, end in zip(self.blocks_, counts, ends, strict=True)}
         mean, std = (np.zeros((len(panel.values), len(place)), dtype=np.float32) for _ in range(2))
         for part in self._smoothed(panel, latents=True):
             at = np.ix_(part.rows, places[part.block.columns])
@@ -137,7 +138,16 @@ class GPFactor(Imputer):
     def latent_view(self) -> LatentView:
         found = self.findings()
         influence = Influence(found.shares, ("own process", "noise"), found.conclusion)
-        return LatentView(found.names, found.columns, found.summary, "", "share", self.latents, lambda _: influence)
+        return LatentView(
+            names=found.names,
+            words=tuple(each.words for each in found.latents),
+            columns=tuple(map(str, found.columns)),
+            summary=found.summary,
+            note="",
+            measure="share",
+            posterior=self.latents,
+            influence=lambda _: influence,
+        )
 
     def facts(self) -> list[tuple[str, str]]:
         return self.findings().facts

@@ -14,8 +14,9 @@ from gpvae.data.schema import Schema
 from gpvae.gp.state_space import Kind
 from gpvae.models.factor import Extent, FactorModel
 
-LEAST = 0.01  # of a column's variance: what is less is not worth a word
+LEAST = 0.02  # of a column's variance: what is less is not worth a word
 ALIKE = 0.02  # relative difference of periods that count as one
+MOST_TIMES = 6.5  # as long as its overtone: a week has days of its own
 NAMED = 3  # columns that a sentence lists
 FINE = 0.003  # of a column's deviation: as fine as the constant of a relation is written
 
@@ -42,6 +43,7 @@ class Pattern:
     name: str | None  # "daily"
     words: str  # "24 hours"
     blocks: int  # in how many blocks of columns
+    overtone: bool  # it comes with the shape of a longer one, an integer times as long
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Findings:
             return ""
         k, j = np.unravel_index(np.nanargmax(self.shares[:-2]), self.shares[:-2].shape)
         share = f"{100 * self.shares[k, j]:.0f} % of {self.columns[j]}'s variance"
-        return f"{share} goes with latent {k + 1}, {self.latents[k].words}. "
+        return f"{share} goes with latent {k + 1} ({self.latents[k].words}). "
 
 
 def _advice(shared: float, own: float, noise: float) -> str:
@@ -183,28 +185,33 @@ def _shared(model: FactorModel, block: int, schema: Schema) -> list[SharedSeries
 def _series(kind: Kind, length: float, period: float | None, block: int, schema: Schema) -> SharedSeries:
     if period is None:
         half = in_words(length * log(2), schema.clock, schema.time_unit)
-        return SharedSeries(kind, length, None, block, None, f"a series whose correlation halves in {half}")
+        return SharedSeries(kind, length, None, block, None, f"its correlation halves in {half}")
     name, duration = rhythm(period, schema.clock), in_words(period, schema.clock, schema.time_unit)
     words = f"{_article(name)} pattern" if name else f"a pattern with a period of {duration}"
     return SharedSeries(kind, length, period, block, name or duration, words)
 
 
 def _patterns(latents: Sequence[SharedSeries], schema: Schema) -> tuple[Pattern, ...]:
-    """Periods that last for a period at least, each once, the longest first."""
-    waves = [each for each in latents if each.period is not None and each.length >= each.period]
-    groups: list[list[SharedSeries]] = []
-    for wave in sorted(waves, key=lambda each: each.period or 0, reverse=True):
-        if groups and (groups[-1][-1].period or 0) / (wave.period or 1) - 1 < ALIKE:
-            groups[-1].append(wave)
+    """Periods whose waves last for a period at least, each once, the longest first."""
+    waves = [(each.period, each.block) for each in latents if each.period and each.length >= each.period]
+    groups: list[list[tuple[float, int]]] = []
+    for period, block in sorted(waves, reverse=True):
+        if groups and groups[-1][-1][0] / period - 1 < ALIKE:
+            groups[-1].append((period, block))
         else:
-            groups.append([wave])
-    return tuple(_pattern(group, schema) for group in groups)
+            groups.append([(period, block)])
+    found: list[Pattern] = []
+    for group in groups:
+        found.append(_pattern(group, [each.period for each in found], schema))
+    return tuple(found)
 
 
-def _pattern(waves: list[SharedSeries], schema: Schema) -> Pattern:
-    period = float(np.median([each.period for each in waves if each.period]))
-    words = in_words(period, schema.clock, schema.time_unit)
-    return Pattern(period, rhythm(period, schema.clock), words, len({each.block for each in waves}))
+def _pattern(waves: list[tuple[float, int]], longer: list[float], schema: Schema) -> Pattern:
+    period = float(np.median([period for period, _ in waves]))
+    name, words = rhythm(period, schema.clock), in_words(period, schema.clock, schema.time_unit)
+    times = np.array(longer) / period
+    overtone = bool((abs(times / np.rint(times) - 1) < ALIKE)[times < MOST_TIMES].any()) and not name
+    return Pattern(period, name, words, len({block for _, block in waves}), overtone)
 
 
 def _relations(columns: tuple[int, ...], model: FactorModel, schema: Schema) -> list[Relation]:
@@ -239,7 +246,7 @@ def _term(weight: float, name: Any) -> str:
 def _rhythms(patterns: Sequence[Pattern]) -> list[str]:
     """Such as: a daily and a weekly pattern; periods of 37 hours and 5 days."""
     names = [_article(each.name) for each in patterns[::-1] if each.name]
-    others = [each.words for each in patterns[::-1] if not each.name]
+    others = [each.words for each in patterns[::-1] if not each.name and not each.overtone]
     rhythms = [f"{_joined(names)} pattern"] if names else []
     return rhythms + ([f"{'a period' if len(others) == 1 else 'periods'} of {_joined(others)}"] if others else [])
 

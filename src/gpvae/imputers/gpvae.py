@@ -189,6 +189,7 @@ class GPVAE(NeuralImputer):
         encoded = f"The model encodes each series as {dims} latent series without gaps, and decodes those."
         return LatentView(
             names=tuple(f"latent {k + 1}" for k in range(dims)),
+            words=(),
             columns=tuple(map(str, self.schema_.columns)),
             summary=f"{encoded} {_describe_scales(steps)}",
             note=_list_scales(steps),

@@ -30,6 +30,7 @@ class LatentView:
     """What a report shows of the latent series of a fitted method."""
 
     names: tuple[str, ...]  # (latent,)
+    words: tuple[str, ...]  # (latent,) what each is, or nothing
     columns: tuple[str, ...]  # of the influence
     summary: str  # what the latent series are
     note: str  # added below the plot of the series

@@ -29,6 +29,7 @@ def summarise(imputation: Imputation) -> dict[str, Any] | None:
     return {
         "dims": dims,
         "names": [*view.names],
+        "words": [*view.words],
         "kept": kept,
         "packs": packs,
         "strides": strides,

@@ -10,8 +10,9 @@ const latentNote = () => {
       : "";
   if (!view.latent) return `Not included for this series.${few}`;
   const every = latent.strides[view.number],
-    thin = every > 1 ? ` Every ${every}th step is shown.` : "",
-    note = latent.note ? ` ${latent.note}` : "";
+    thin = every > 1 ? ` One step in ${every} is shown.` : "",
+    words = latent.words.length ? shownLatents().map((k) => ` Latent ${k + 1}: ${latent.words[k]}.`) : [],
+    note = latent.note ? ` ${latent.note}` : words.join("");
   return `${data.id ? data.id + " " : "Series "}${series.ids[view.number]}. The bands, often too narrow to be seen, contain 90 % of the posterior.${note}${thin}${few}`;
 };
 const chooseLatent = async (number) => {
@@ -83,7 +84,10 @@ if (latent) {
     });
     return Plotly.react("trajectories", traces, frame, config);
   });
-  $("latent-count")?.addEventListener("change", () => charts.get("trajectories")());
+  $("latent-count")?.addEventListener("change", () => {
+    $("latent-note").textContent = latentNote();
+    charts.get("trajectories")();
+  });
 
   chart("influence", influenceHeight, (height) => {
     const { rows, measure, coloured } = latent.influence,
