@@ -7,7 +7,7 @@ from gpvae.training.periods import Stretch, periods
 
 
 @pytest.mark.parametrize(("period", "cycles"), [(168, 6), (24, 40), (30, 20), (100, 5)])
-def test_a_wave_beside_slow_noise_is_found_where_it_is(period: float, cycles: int) -> None:
+def test_a_wave_beside_slow_noise_is_found_where_it_is(period: int, cycles: int) -> None:
     """Even with few cycles, where averages over neighbouring frequencies reach to slower ones."""
     rng = np.random.default_rng(0)
     rows = period * cycles
