@@ -61,7 +61,7 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     assert header == ["t", "load", "shift"]
     assert [row[2] for row in rows][3:5] == ["day", "day"]
     left = run("impute", "shift.csv", "-o", "left.csv", "--method", "linear")
-    assert "left unchanged: shift (13 gaps)" in left.output
+    assert "left unchanged: shift (13 gaps); to fill categories: --method gp-vae --kind shift=categ" in left.output
     kinds = ("--time", "t", "--kind", "load=count,shift=categorical", "--epochs", "3", "--device", "cpu")
     result = run("impute", "shift.csv", "-o", "out.csv", *kinds)
     assert result.exit_code == 0, result.output
@@ -70,15 +70,15 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
     assert {row[2] for row in rows} == {"day", "night"}
     assert all(row[1].isdigit() for row in rows)
     assert all((row[5] != "") == (i % 9 == 4) for i, row in enumerate(rows))
-    scores = run("evaluate", "shift.csv", "--methods", "mean,linear,gp,gp-vae", *kinds)
+    scores = run("evaluate", "shift.csv", "--methods", "mean,linear,gp-factor,gp-vae", *kinds)
     assert scores.exit_code == 0, scores.output
-    assert "categories" in scores.output
-    assert scores.output.count("column 'shift' was not among the columns that") == 1
-    assert "column 'shift' was not among the columns that GP was fitted on" in scores.output
+    assert "categories right" in scores.output
+    assert scores.output.count("'shift'") == 1
+    assert "Note: GPFactor fills only numbers and leaves 'shift' unchanged; mean," in scores.output
     right = {
         line.split("│")[1].strip(): line.split("│")[-3].strip() for line in scores.output.splitlines() if "│" in line
     }
-    assert right["gp"] == "–"
+    assert right["gp-factor"] == "–"
     cells_in_all, categories = map(int, re.findall(r"(\d+) hidden cells, (\d+) of", scores.output)[0])
     margin = 1.96 * (0.9 * 0.1 / (cells_in_all - categories)) ** 0.5
     assert f"share in the interval: at least ± {margin:.1%}" in scores.output

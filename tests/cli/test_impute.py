@@ -81,6 +81,20 @@ def test_conformal_intervals_for_other_methods(run: Run, sensors: Path, method: 
     assert len(cells(Path("b.csv"))[0]) == len(cells(Path("a.csv"))[0]) - (0 if method == "gp" else 4)
 
 
+def test_fit_and_impute_print_in_one_line_what_was_found(run: Run) -> None:
+    t, rng = np.arange(480), np.random.default_rng(0)
+    celsius = (15 + 5 * np.sin(2 * np.pi * t / 24) + rng.normal(size=480)).round(2)
+    frame = pd.DataFrame({"celsius": celsius, "kelvin": 273.15 + celsius, "load": rng.normal(size=480)})
+    frame = frame.mask(rng.random(frame.shape) < 0.1)
+    frame.assign(when=pd.date_range("2024-01-01", periods=480, freq="h")).to_csv("hourly.csv", index=False)
+    for words in (("impute", "-o", "out.csv"), ("impute", "-o", "b.csv", "--conformal"), ("fit", "-o", "model")):
+        result = run(words[0], "hourly.csv", "--method", "gp-factor", *words[1:])
+        assert result.exit_code == 0, result.output
+        (found,) = [line for line in result.output.splitlines() if line.startswith("Found")]
+        assert re.fullmatch(r"Found: a daily pattern; .*(kelvin|celsius) is determined by (kelvin|celsius)\.", found)
+    assert "Found" not in run("impute", "hourly.csv", "--method", "linear", "-o", "c.csv").output
+
+
 def test_impute_prints_how_reliable_it_is(run: Run) -> None:
     rng, day = np.random.default_rng(0), np.arange(400)
     table = np.stack([np.sin(day / 5), np.cos(day / 5)], axis=1) + 0.1 * rng.standard_normal((400, 2))

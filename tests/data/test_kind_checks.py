@@ -79,16 +79,16 @@ def test_kinds_need_a_mapping_and_a_likelihood_for_real_columns() -> None:
         GPVAE(ModelConfig(likelihood=Bernoulli()), kinds={"x0": "binary"}, device="cpu").fit(bits)
 
 
-def test_imputers_without_kinds_leave_text_unchanged() -> None:
+def test_imputers_without_kinds_leave_text_unchanged(tmp_path: Path) -> None:
     holey, _ = with_gaps(ward())
     panel = Panel.from_frame(holey, categories=["unit"])
-    imputer = BRITS(epochs=1, device="cpu").fit(panel)
+    with pytest.warns(UserWarning, match="BRITS fills only numbers and leaves 'unit' unchanged; mean, .* fill categ"):
+        imputer = BRITS(epochs=1, device="cpu").fit(panel)
     assert imputer.schema_.columns == ("dose", "visits", "heat")
-    with pytest.warns(
-        UserWarning, match="column 'unit' was not among the columns that BRITS was fitted on and is left unchanged"
-    ):
-        filled = imputer.impute(panel).to_frame()
-    assert filled["unit"].equals(holey["unit"])
+    assert imputer.impute(panel).to_frame()["unit"].equals(holey["unit"])
+    imputer.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="'unit' was not among the columns that BRITS was fitted on and is left unch"):
+        load(tmp_path / "model").impute(panel)
     constant = holey.assign(unit=holey["unit"].where(holey["unit"] == "heart"))
     for text in (panel, Panel.from_frame(constant, categories=["unit"])):
         with pytest.raises(DataError, match="conformal intervals need columns of real numbers"):

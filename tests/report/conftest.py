@@ -12,6 +12,7 @@ from browser import CHROMIUM, OpenPage, Show
 from report_examples import (
     HOSTILE,
     fill_by_hand,
+    imputation_by_factors,
     imputation_of_images,
     imputation_with_classes,
     log_normal_imputation,
@@ -75,6 +76,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "classes": summarise(imputation_with_classes(), evidence="none"),
         "many": summarise(_many(), evidence="none"),
         "uneven": uneven_summary(),
+        "factors": summarise(imputation_by_factors(), evidence="none"),
+        "noise": summarise(imputation_by_factors(shared=False), evidence="none"),
         "nothing": summarise(fill_by_hand(panel.with_values(truth), truth), evidence="none"),
         "positive": summarise(log_normal_imputation(), evidence="none"),
         "single": summarise(Linear().fit(panel).impute(panel), evidence="none"),

@@ -13,6 +13,7 @@ from scipy import stats
 from gpvae import (
     DEFAULT,
     GPVAE,
+    GPFactor,
     Imputation,
     ModelConfig,
     Panel,
@@ -112,3 +113,18 @@ def imputation_of_images() -> tuple[Imputation, NDArray[Any]]:
     frames = Frames((1, 3, 4), filters=2)
     config = ModelConfig(latent_dim=2, inputs=frames, decoder_widths=(8,), likelihood=Bernoulli())
     return GPVAE(config, epochs=1, device="cpu").fit(data).impute(data), truth.reshape(-1, 12)
+
+
+def imputation_by_factors(*, shared: bool = True) -> Imputation:
+    """Three columns that share a day and a slow series, or, if not, white noise; one more that does not vary."""
+    rng, t = np.random.default_rng(0), np.arange(480)
+    values = rng.normal(size=(480, 4))
+    if shared:
+        level = np.cumsum(rng.normal(size=480)) / 10
+        values[:, :3] *= 0.3
+        values[:, :3] += np.sin(2 * np.pi * t / 24)[:, None] * [3, 2, 1] + level[:, None] * [1, -1, 2]
+    values[:, 3] = 7.0
+    frame = pd.DataFrame(np.where(rng.random(values.shape) < 0.2, np.nan, values), columns=["a", "b", "c", "still"])
+    frame = frame.assign(when=pd.date_range("2024-01-01", periods=480, freq="h"))
+    with warnings.catch_warnings(action="ignore"):  # "still" is constant
+        return GPFactor().fit(frame).impute(frame, samples=20)

@@ -21,6 +21,34 @@ def test_influence_shows_only_columns_that_vary(show: Show, screen: dict[str, in
     assert "Not shown: still, never" in opened.page.inner_text("#influence + figcaption")
 
 
+INFLUENCE = """() => { const {data, layout} = document.getElementById('influence');
+                       return [layout.xaxis.ticktext, layout.yaxis.ticktext, data[0].texttemplate, data[0].z]; }"""
+
+
+def test_shares_of_columns_are_percentages_that_add_up(show: Show) -> None:
+    opened = show("factors")
+    opened.section("latent")
+    opened.page.wait_for_selector("#influence .main-svg", state="attached")
+    columns, rows, text, shares = opened.page.evaluate(INFLUENCE)
+    assert (columns, text) == (["a", "b", "c"], "%{z:.0%}")
+    assert "latent 1, daily" in rows
+    assert rows[-2:] == ["own process", "noise"]
+    np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-4)
+    note = opened.page.inner_text("#latent-note")
+    assert "Latent 1: a daily pattern." in note
+    assert opened.page.locator("#latent-count").count() == 0  # there are not more than six
+    assert len(opened.traces("trajectories")) == 2 * (len(rows) - 2)  # a line and its band for each
+
+
+def test_without_latent_series_only_shares_are_shown(show: Show) -> None:
+    opened = show("noise")
+    opened.section("latent")
+    opened.page.wait_for_selector("#influence .main-svg", state="attached")
+    columns, rows, _, _ = opened.page.evaluate(INFLUENCE)
+    assert (columns, rows) == (["a", "b", "c"], ["own process", "noise"])
+    assert opened.page.locator("#trajectories").count() == 0
+
+
 def test_axes_of_series_and_epochs_have_integer_ticks(show: Show) -> None:
     opened = show("uneven")
     ticks = "#{} .xaxislayer-above .xtick text"

@@ -4,16 +4,18 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from report_examples import summary
+from report_examples import imputation_by_factors, summary
 
 from gpvae import (
     GPVAE,
+    GPFactor,
     ModelConfig,
     Panel,
 )
 from gpvae.gp.kernels import RBF, Cauchy
 from gpvae.models.parts import ContextDecoder
 from gpvae.models.prior import Prior
+from gpvae.report.evidence import held_out_evidence
 from gpvae.report.training import describe
 
 
@@ -70,6 +72,43 @@ def test_report_of_latents(tiny: GPVAE, waves: Any, monkeypatch: pytest.MonkeyPa
     assert (result["kept"], len(result["packs"]), result["dims"]) == (4, 4, 3)
     assert result["influence"]["rows"][-2:] == ["all latent series", "nearest visible values"]
     assert sorted(result["order"]) == [0, 1, 2]
+
+
+def test_report_of_shared_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    imputation = imputation_by_factors()
+    method = cast(GPFactor, imputation.imputer)
+    whole = summary(imputation)
+    result, found = whole["latent"], method.findings()
+    influence = result["influence"]
+    assert (result["kept"], len(result["packs"]), result["dims"]) == (1, 1, len(found.latents))
+    assert influence["rows"] == [*found.names, "own process", "noise"]
+    assert influence["columns"] == ["a", "b", "c", "still"]
+    assert [row[3] for row in influence["values"]] == [None] * len(influence["rows"])
+    np.testing.assert_allclose(np.sum([row[:3] for row in influence["values"]], axis=0), 1, atol=1e-5)
+    assert found.sentence in result["sentence"]
+    facts = dict(whole["model"]["facts"])
+    assert facts["shared latent series"] == str(len(found.latents))
+    assert facts["periods"].endswith(" hours (daily)")
+    assert {"time to fit", "time to fill"} <= {*facts}
+    assert "parameters" not in facts
+    monkeypatch.setattr("gpvae.report.latent.LATENTS_SHOWN", 1)
+    influence = summary(imputation)["latent"]["influence"]
+    assert influence["rows"] == [found.names[0], f"{len(found.latents) - 1} other latents", "own process", "noise"]
+    np.testing.assert_allclose(np.sum([row[:3] for row in influence["values"]], axis=0), 1, atol=1e-5)
+
+
+def test_report_without_latent_series() -> None:
+    imputation = imputation_by_factors(shared=False)
+    result = summary(imputation)["latent"]
+    assert (result["dims"], result["packs"], result["order"]) == (0, [], [])
+    assert result["influence"]["rows"] == ["own process", "noise"]
+    assert "Found no pattern that columns share." in result["sentence"]
+
+
+def test_report_of_a_method_that_holds_out_nothing() -> None:
+    reason = held_out_evidence(imputation_by_factors())
+    assert isinstance(reason, str)
+    assert reason.startswith("GPFactor holds out no cells that could be checked. To check it, run gpvae evaluate")
 
 
 def test_summary_of_training(tiny: GPVAE, waves: Any) -> None:

@@ -51,12 +51,14 @@ def fit(
 
 
 def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = None) -> None:
-    """Keep a checkpoint beside `output`; the caller removes it once the output is written."""
+    """Keep a checkpoint beside `output`, which the caller removes once the output is written; say what was found."""
     checkpoint = checkpoint_path(output)
     try:
         imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
         stop(f"Run the same command again to resume from {checkpoint}.")
+    if found := " ".join(imputer.describe()):
+        say(found)
 
 
 def remove_checkpoints(output: Path) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gpvae.evaluation import Evaluation
     from gpvae.imputers.imputation import Imputation
 
+CATEGORIES, OFTEN = 20, 5  # at most so many different entries, each so often on average
+
 
 def read(
     path: Path,
@@ -48,12 +50,25 @@ def _print_unused(table: "TableFile", unused: list[str], panel: "Panel") -> None
     """List the columns that are not filled, and say why one that looks numeric, or like a time, is not used."""
     if unused:
         gaps = {name: table.table[name].null_count for name in unused}
-        say("left unchanged: " + ", ".join(f"{name} ({gaps[name]:,} gaps)" if gaps[name] else name for name in unused))
+        names = ", ".join(f"{name} ({gaps[name]:,} gaps)" if gaps[name] else name for name in unused)
+        say(f"left unchanged: {names}{_advice(table, [name for name in unused if gaps[name]])}")
     for reason in table.almost_numbers(unused):
         note(reason)
     if not panel.source.time:
         for reason in table.almost_times(unused):
             note(f"not used as the time column: {reason}")
+
+
+def _advice(table: "TableFile", gappy: list[str]) -> str:
+    """How to fill those columns that look like categories."""
+    kinds = ",".join(f"{name}=categorical" for name in gappy if _has_categories(table, name))
+    return f"; to fill categories: --method gp-vae --kind {kinds}" if kinds else ""
+
+
+def _has_categories(table: "TableFile", name: str) -> bool:
+    """Whether a column of text or booleans has a few different entries, which occur often."""
+    entries = table.table[name].drop_null()
+    return str(entries.type) in ("string", "bool") and len(entries.unique()) <= min(CATEGORIES, len(entries) // OFTEN)
 
 
 def require_report_path(report: Path | None, *other_files: Path, force: bool) -> None:

@@ -116,6 +116,11 @@ class FrameSource:
         ]
         return self.table.with_columns(*filled, *added).to_native()
 
+    def text_with_gaps(self, known: Sequence[str]) -> list[str]:
+        """Columns of text, but those `known`, that have some entries and lack others."""
+        text = [name for name, dtype in self.table.schema.items() if dtype in _CATEGORICAL and name not in known]
+        return [name for name in text if 0 < self.table.get_column(name).null_count() < len(self.table)]
+
     def has_order(self, column: str) -> bool:
         """Whether the type of a column orders its categories."""
         return self.table.schema[column] in (nw.Enum, nw.Boolean)

@@ -294,6 +294,10 @@ class Panel:
             where, known = self.source.where(int(np.argmax(column < 0))), ", ".join(map(repr, labels))
             raise DataError(f"column {name!r} holds {label!r} ({where}), which is not among its known labels: {known}")
 
+    def unread_text(self) -> list[str]:
+        """Columns of text with gaps in the data frame that are not among the panel's."""
+        return self.source.text_with_gaps(self.columns) if isinstance(self.source, FrameSource) else []
+
     def restore(self, rows: NDArray[Any]) -> Any:
         """An array (..., row, feature) in the panel's layout → in the shape of the original data."""
         return self.source.restore(rows)

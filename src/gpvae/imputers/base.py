@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from importlib.metadata import version
@@ -26,6 +27,8 @@ from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
+from gpvae.imputers.latent_view import LatentView
+from gpvae.imputers.registry import FILL_CATEGORIES
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
 
@@ -57,6 +60,7 @@ class Imputer(BaseEstimator, ABC):
     history_: list[Parts]
     seconds_: float | None = None
     held_out_: HeldOutCells | None = None
+    left_: tuple[str, ...] = ()  # columns of text that `fit` has warned about, which are not filled
 
     @abstractmethod
     def fit(
@@ -71,7 +75,16 @@ class Imputer(BaseEstimator, ABC):
     def _read(self, data: Any) -> Panel:
         """Data of any sort as a panel, before fitting; columns of text only for methods that can fill them."""
         panel = Panel.of(data)
+        self.left_ = tuple(panel.labels)
+        if left := [*self.left_, *([] if isinstance(data, Panel) else panel.unread_text())]:
+            names = ", ".join(repr(name) for name in left)
+            advice = f"{', '.join(FILL_CATEGORIES[:-1])} and {FILL_CATEGORIES[-1]} fill categories"
+            warnings.warn(f"{self.name} fills only numbers and leaves {names} unchanged; {advice}", stacklevel=3)
         return panel.select([name for name in panel.columns if name not in panel.labels])
+
+    def _filled_columns(self, given: Panel) -> Panel:
+        """Those of the model."""
+        return self._select(given.select([name for name in given.columns if name not in self.left_]))
 
     @abstractmethod
     def _new_schema(self, panel: Panel) -> Schema:
@@ -100,7 +113,7 @@ class Imputer(BaseEstimator, ABC):
         check_is_fitted(self)
         started = time.perf_counter()
         given = self.schema_.panel(data).with_labels(self.schema_.labels)
-        panel = self._select(given)
+        panel = self._filled_columns(given)
         missing = ~panel.observed & self.schema_.scaling.known
         filled = (self._fill_causally if causal else self._fill)(panel, missing, samples, seed)
         return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
@@ -126,7 +139,7 @@ class Imputer(BaseEstimator, ABC):
         own, labels, scaling = self.schema_.panel(data), self.schema_.labels, self.schema_.scaling
         if truth.shape != own.values.shape:
             raise DataError(f"the truth has shape {truth.shape}, the data {own.values.shape}")
-        panel = self._select(own.with_labels(labels))
+        panel = self._filled_columns(own.with_labels(labels))
         answers = own.with_values(truth).with_labels(labels).select(self.schema_.columns).values
         scaled = scaling.apply(answers)
         asked = ~panel.observed & ~np.isnan(answers) & scaling.varies
@@ -144,6 +157,18 @@ class Imputer(BaseEstimator, ABC):
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    def describe(self) -> list[str]:
+        """What was found in the data, in sentences."""
+        return []
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what is worth knowing of the fitted method, for reports."""
+        return []
+
+    def latent_view(self) -> LatentView | None:
+        """What a report shows of the latent series, if there are any."""
+        return None
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""

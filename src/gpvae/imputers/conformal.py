@@ -18,6 +18,7 @@ from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction, fingerprint, from_description
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, require_errors
+from gpvae.imputers.latent_view import LatentView
 
 
 @dataclass(eq=False, repr=False)
@@ -51,6 +52,7 @@ class Conformal(Imputer):
             raise ValueError(f"share must lie between 0 and 1, got {self.share!r}")
         method = cast(Imputer, clone(self.imputer))
         panel = method._read(data)
+        self.left_ = method.left_
         self._require_numbers(method, panel)
         held_out = self._held_out(panel)
         visible = missingness.hide(panel, held_out)
@@ -105,6 +107,15 @@ class Conformal(Imputer):
     @property
     def name(self) -> str:
         return f"{type(self).__name__}({self.imputer.name})"
+
+    def describe(self) -> list[str]:
+        return self.imputer_.describe()
+
+    def facts(self) -> list[tuple[str, str]]:
+        return self.imputer_.facts()
+
+    def latent_view(self) -> LatentView | None:
+        return self.imputer_.latent_view()
 
     def _settings(self) -> dict[str, Any]:
         return {"imputer": self.imputer.to_json(), "share": self.share, "seed": self.seed}

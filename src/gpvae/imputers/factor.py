@@ -23,8 +23,10 @@ from gpvae.gp.chains import LOG_2PI
 from gpvae.gp.smoother import Lanes, Posterior
 from gpvae.gp.state_space import Rows
 from gpvae.imputers.base import Imputer, Prediction
+from gpvae.imputers.findings import Findings, latent_order
+from gpvae.imputers.latent_view import Influence, Latents, LatentView
 from gpvae.imputers.stream import Stream, load_stream
-from gpvae.models.factor import Composition, FactorModel
+from gpvae.models.factor import Composition, Extent, FactorModel
 from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
 from gpvae.training.periods import Stretch
@@ -41,6 +43,7 @@ class GPFactor(Imputer):
 
     gives_distributions: ClassVar[bool] = True
     blocks_: list["Block"] = field(init=False)
+    extent_: Extent = field(init=False)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -53,6 +56,7 @@ class GPFactor(Imputer):
             Block(tuple(varying[block].tolist()), learn([each.of(block) for each in stretches]))
             for block in column_blocks(stretches)
         ]
+        self.extent_ = _extent(stretches)
         self.seconds_ = time.perf_counter() - started
         return self
 
@@ -105,20 +109,70 @@ class GPFactor(Imputer):
 
     def _posteriors(self, panel: Panel, samples: int, seed: int, *, causal: bool = False) -> Iterator["_Part"]:
         """Of a measurement in every cell, noise included, in warped units."""
+        for part in self._smoothed(panel, samples, seed, causal=causal):
+            mean, variance, draws = part.posterior
+            yield part._replace(posterior=Posterior(mean, variance + part.block.model.noise, draws))
+
+    def _smoothed(
+        self, panel: Panel, samples: int = 0, seed: int = 0, *, latents: bool = False, causal: bool = False
+    ) -> Iterator["_Part"]:
+        """Of the signal in every cell, or of the latent series that columns share."""
         scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
         for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
             index, model = _padded(group), block.model
             seeds = [_seed(seed, panel.ids[panel.series_of_row[window.start]], block.columns[0]) for window in group]
             lanes = Lanes(model.space, _rows(model, scaled[:, block.columns], times, index), samples, seeds)
             places = lanes.cut(torch.from_numpy(index))
-            for lanes_of_group, posterior in lanes.posteriors(causal=causal):
+            outputs = model.latents() if latents else None
+            for lanes_of_group, posterior in lanes.posteriors(outputs, causal=causal):
                 place = places[:, lanes_of_group]
                 there = place > 0
-                mean, variance, draws = (x[there] for x in posterior)
-                yield _Part(place[there].numpy() - 1, block, Posterior(mean, variance + model.noise, draws))
+                yield _Part(place[there].numpy() - 1, block, Posterior(*(x[there] for x in posterior)))
+
+    # What it found in the data.
+
+    def findings(self) -> Findings:
+        """Series that columns share and their periods, shares of variance, trends, columns that others determine."""
+        check_is_fitted(self)
+        return Findings.of(self.blocks_, self.schema_, self.extent_)
+
+    def describe(self) -> list[str]:
+        return [self.findings().sentence]
+
+    def latents(self, data: Any) -> Latents:
+        """Posterior mean and deviation of the series that columns share, for every row, in the order of `findings`."""
+        check_is_fitted(self)
+        panel = self._select(self.schema_.panel(data).with_labels(self.schema_.labels))
+        place = np.argsort(latent_order(self.blocks_, self.extent_, len(self.schema_.columns)))
+        counts = [len(block.model.shared) for block in self.blocks_]
+        ends = np.cumsum(counts)
+        places = {block.columns: place[end - n : end] for block, n, end in zip(self.blocks_, counts, ends, strict=True)}
+        mean, std = (np.zeros((len(panel.values), len(place)), dtype=np.float32) for _ in range(2))
+        for part in self._smoothed(panel, latents=True):
+            at = np.ix_(part.rows, places[part.block.columns])
+            mean[at], std[at] = part.posterior.mean.numpy(), part.posterior.variance.sqrt().numpy()
+        return Latents(mean, std)
+
+    def latent_view(self) -> LatentView:
+        found = self.findings()
+        influence = Influence(found.shares, ("own process", "noise"), found.conclusion)
+        return LatentView(
+            names=found.names,
+            words=tuple(each.words for each in found.latents),
+            columns=tuple(map(str, found.columns)),
+            summary=found.summary,
+            note="",
+            measure="share",
+            posterior=self.latents,
+            influence=lambda _: influence,
+        )
+
+    def facts(self) -> list[tuple[str, str]]:
+        return self.findings().facts
 
     def _resolved(self) -> Any:
-        return [{"columns": block.columns, "composition": to_json(block.model.composition)} for block in self.blocks_]
+        blocks = [{"columns": block.columns, "composition": to_json(block.model.composition)} for block in self.blocks_]
+        return {"extent": to_json(self.extent_), "blocks": blocks}
 
     def _tensors(self) -> dict[str, Tensor]:
         return {
@@ -129,7 +183,8 @@ class GPFactor(Imputer):
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.blocks_ = []
-        for i, described in enumerate(resolved):
+        self.extent_ = from_json(Extent, resolved["extent"])
+        for i, described in enumerate(resolved["blocks"]):
             own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
             model = FactorModel.of(from_json(Composition, described["composition"]), own)
             self.blocks_.append(Block(tuple(described["columns"]), model))
@@ -159,6 +214,11 @@ def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
         for start, end in zip(panel.starts, ends, strict=True)
     ]
     return [each for each in series if not np.isnan(each.values).all()]
+
+
+def _extent(stretches: list[Stretch]) -> Extent:
+    rows = torch.tensor([len(each.values) for each in stretches])
+    return Extent.of(rows, torch.tensor([each.span for each in stretches], dtype=torch.float64))
 
 
 def _seed(seed: int, series: Any, column: int) -> int:

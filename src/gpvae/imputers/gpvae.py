@@ -1,13 +1,12 @@
 """The GP-VAE as an imputer; the VAE and HI-VAE are settings of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from gpvae.data.panel import DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, Kinds, class_columns
 from gpvae.data.schema import Schema
 from gpvae.imputers.latent import LatentMethod, Resolved, resolve
+from gpvae.imputers.latent_view import Influence, Latents, LatentView
 from gpvae.imputers.neural import NeuralImputer, Slice, prediction_batches
 from gpvae.imputers.point import parts_of
 from gpvae.models import config
@@ -26,14 +26,8 @@ from gpvae.models.parts import NearestValues
 from gpvae.training import recipe as recipes
 from gpvae.training.recipe import Recipe
 
+LIKELIHOODS = {"Student": "Student's t"}
 LAGS = np.geomspace(1e-3, 1e5, 4000)  # in steps; where to look for a length scale
-
-
-class Latents(NamedTuple):
-    """The posterior of the latent series at the rows of a panel."""
-
-    mean: NDArray[np.float32]  # (row, latent)
-    std: NDArray[np.float32]  # (row, latent)
 
 
 @dataclass(eq=False, repr=False)
@@ -190,6 +184,39 @@ class GPVAE(NeuralImputer):
         deviation[counted] = _deviations(scaling.apply(panel.values)[:, counted])
         return moved.double().cpu().numpy() / np.where(deviation > 0, deviation, np.nan)
 
+    def latent_view(self) -> LatentView:
+        dims, steps = self.method_.network.latent_dim, self.length_scales() / self.schema_.time_unit
+        encoded = f"The model encodes each series as {dims} latent series without gaps, and decodes those."
+        return LatentView(
+            names=tuple(f"latent {k + 1}" for k in range(dims)),
+            words=(),
+            columns=tuple(map(str, self.schema_.columns)),
+            summary=f"{encoded} {_describe_scales(steps)}",
+            note=_list_scales(steps),
+            measure="change",
+            posterior=self.latents,
+            influence=self._influence_in_words,
+        )
+
+    def _influence_in_words(self, panel: Panel) -> Influence:
+        influence, context = self.influence(panel), self.decoder_sees_context
+        others = ("all latent series", "nearest visible values") if context else ("all latent series",)
+        sentence = _describe_influence(influence, self.schema_.columns, context=context)
+        return Influence(influence if context else influence[:-1], others, sentence)
+
+    def facts(self) -> list[tuple[str, str]]:
+        config = self.method_.resolved.model
+        prior, likelihood = config.prior, type(config.likelihood).__name__
+        kernel = f"{type(prior.kernel).__name__} kernel" if prior.order else "none, steps are independent"
+        return [
+            ("latent series", f"{config.latent_dim}"),
+            ("prior over time", kernel),
+            ("encoder", type(config.encoder).__name__.lower()),
+            ("likelihood", LIKELIHOODS.get(likelihood, likelihood)),
+            ("β, weight of the KL term", f"{config.objective.beta:.2g}"),
+            *super().facts(),
+        ]
+
     def _decoded_mean(self, z: Tensor, context: Tensor) -> Tensor:
         return self.method_.network.likelihood.mean(self.method_.decode(z, context))
 
@@ -228,3 +255,43 @@ def _deviations(values: Floats) -> Floats:
     count = np.maximum(1, there.sum(axis=0))
     mean = np.where(there, values, 0).sum(axis=0) / count
     return np.sqrt((np.where(there, values - mean, 0) ** 2).sum(axis=0) / count)
+
+
+def _describe_influence(influence: Floats, columns: Sequence[Any], *, context: bool) -> str:
+    """context: the decoder sees the nearest visible values, too."""
+    known = np.nan_to_num(influence)
+    k = int(np.argmax((known[:-2] ** 2).sum(axis=1)))
+    j = int(np.argmax(known[k]))
+    together, nearest = known[-2:].sum(axis=1) / max(1, np.isfinite(influence[-2]).sum())
+    sentence = (
+        f"Latent {k + 1} matters most, above all to {columns[j]}: when it is fixed at its mean, the "
+        f"decoded values change by {known[k, j]:.2g} standard deviations; with all latent series fixed, by "
+        f"{together:.2g} on average."
+    )
+    if context:
+        sentence += f" With the nearest visible values fixed, another input of the decoder, by {nearest:.2g}."
+        if together < 0.1 * nearest:
+            sentence += " So the model fills mostly from the nearest values, and the latent series add little."
+    return sentence
+
+
+def _describe_scales(steps: Floats) -> str:
+    """steps: the length scale of each latent series, in time steps."""
+    if not steps.any():
+        return "This model has no prior over time: the latent values of each step are independent."
+    finite = steps[np.isfinite(steps)]
+    if not len(finite):
+        return "The prior's correlation never falls to one half."
+    shared = "All latent series share a prior" if len(np.unique(steps)) == 1 else "Latent series have different priors"
+    low, high = finite.min(), finite.max()
+    scale = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return f"{shared}: the correlation falls to one half within {scale} steps, the length scale."
+
+
+def _list_scales(steps: Floats) -> str:
+    """steps: the length scale of each latent series, in time steps."""
+    finite = steps[np.isfinite(steps)]
+    if not finite.any():
+        return ""
+    scales = dict.fromkeys(f"{float(f'{scale:.4g}'):,.10g}" for scale in finite)
+    return f"Length scales: {', '.join(scales)} steps."

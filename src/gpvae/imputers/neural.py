@@ -222,6 +222,13 @@ class NeuralImputer(Imputer):
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         return self.method_.log_density(panel, scaled, samples, seed)
 
+    def facts(self) -> list[tuple[str, str]]:
+        return [
+            ("parameters", f"{sum(value.numel() for value in self.method_.network.parameters()):,}"),
+            ("training epochs", f"{len(self.history_):,}"),
+            ("device", self.method_.device.type),
+        ]
+
     @classmethod
     def _from_settings(cls, settings: dict[str, Any], device: str) -> Self:
         return super()._from_settings({**settings, "device": device}, device)

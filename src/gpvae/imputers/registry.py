@@ -61,6 +61,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
 COMPARED = tuple(name for name, info in METHODS.items() if info.compared)
 CAUSAL = tuple(name for name, info in METHODS.items() if info.causal)
 NOT_CAUSAL = f"does not fill from the past alone; methods that do: {', '.join(CAUSAL)}"
+FILL_CATEGORIES = tuple(name for name, info in METHODS.items() if info.categories)
 
 
 def method(name: str, **settings: Any) -> "Imputer":

@@ -20,6 +20,8 @@ from torch import Tensor
 from gpvae.gp.state_space import STATES, Kind, StateSpace
 
 NODES, WEIGHTS = (torch.from_numpy(x).unsqueeze(-1) for x in hermegauss(9))
+LAGS = 2000  # at which a kernel is averaged
+WHITE = 0.5  # time units: a process of a column that is shorter than this is noise
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,20 @@ class Composition:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How far the data reaches: a process that is slow for it shows little of its variance there."""
+
+    series: float  # how many, counting those of few rows as less
+    span: float  # of a series, in time units
+
+    @classmethod
+    def of(cls, rows: Tensor, spans: Tensor) -> "Extent":
+        """From the rows and the span of each series. (series,)"""
+        weight = rows.double().square()
+        return cls(float(rows.sum() ** 2 / weight.sum()), float((weight * spans).sum() / weight.sum()))
+
+
+@dataclass(frozen=True)
 class FactorModel:
     """The model's parameters."""
 
@@ -172,28 +188,87 @@ class FactorModel:
         return tuple(j for j, kind in enumerate(self.shared) for _ in range(1 + (kind == "oscillator")))
 
     @cached_property
+    def order(self) -> list[int]:
+        """The processes in the order of the state space."""
+        return sorted(range(len(self.kinds)), key=lambda j: list(STATES).index(self.kinds[j]))
+
+    @cached_property
+    def first_state(self) -> Tensor:
+        """Where the states of each process begin. (process,)"""
+        sizes = torch.tensor([STATES[self.kinds[j]] for j in self.order], dtype=torch.long)
+        first = torch.empty_like(sizes)
+        first[self.order] = sizes.cumsum(0) - sizes
+        return first
+
+    @cached_property
     def space(self) -> StateSpace:
         """The state space; a Matérn process is seen by its first state, an oscillator by both."""
-        order = sorted(range(len(self.kinds)), key=lambda j: list(STATES).index(self.kinds[j]))
-        sizes = [STATES[kind] for kind in self.kinds]
-        before = [sum(sizes[i] for i in order[: order.index(j)]) for j in range(len(sizes))]  # states before a process
-        loadings = self.weights.new_zeros(len(self.noise), sum(sizes))
-        latent = self.latent_of_weight
-        seen = [before[j] + (i > 0 and latent[i - 1] == j) for i, j in enumerate(latent)]
-        own = torch.tensor(before[len(self.shared) :], dtype=torch.long)
-        loadings[:, torch.tensor(seen, dtype=torch.long)] = self.weights
-        loadings[torch.tensor(self.owner, dtype=torch.long), own] = self.amplitude
-        kinds: tuple[Kind, ...] = tuple(self.kinds[j] for j in order)
+        states = sum(STATES[kind] for kind in self.kinds)
+        loadings = self.weights.new_zeros(len(self.noise), states)
+        loadings[:, self._seen] = self.weights
+        loadings[torch.tensor(self.owner, dtype=torch.long), self.first_state[len(self.shared) :]] = self.amplitude
+        kinds: tuple[Kind, ...] = tuple(self.kinds[j] for j in self.order)
         loadings = self.relations.loadings(loadings)
-        return StateSpace(kinds, self.length[order], self.frequency[order], loadings, self.noise)
+        return StateSpace(kinds, self.length[self.order], self.frequency[self.order], loadings, self.noise)
 
-    def shares(self) -> tuple[Tensor, Tensor, Tensor]:
+    @property
+    def _seen(self) -> Tensor:
+        """The state of each column of W."""
+        latent = self.latent_of_weight
+        second = [i > 0 and latent[i - 1] == j for i, j in enumerate(latent)]
+        return self.first_state[list(latent)] + torch.tensor(second, dtype=torch.long)
+
+    def latents(self) -> Tensor:
+        """The shared processes as outputs of the state, of unit variance. (shared process, state)
+
+        Each as it is in the column that it matters most to: with a positive weight, an oscillator with that phase.
+        """
+        loadings = self.space.loadings[:, self._seen]
+        outputs = loadings.new_zeros(len(self.shared), self.space.loadings.shape[1])
+        latent = torch.tensor(self.latent_of_weight, dtype=torch.long)
+        for j in range(len(self.shared)):
+            weights = loadings[:, latent == j]
+            strongest = weights[weights.square().sum(1).argmax()]
+            unit = torch.eye(len(strongest), dtype=strongest.dtype)[0]
+            outputs[j, self._seen[latent == j]] = strongest / strongest.norm() if strongest.any() else unit
+        return outputs
+
+    def visible(self, extent: Extent) -> Tensor:
+        """Expected variance, in data of this extent, of each process of unit variance. (process,)
+
+        1 - (mean of k(τ - τ') over two times of a series) / series; oscillators turn often enough to show all of it.
+        """
+        lags = (torch.arange(LAGS, dtype=self.length.dtype) + 0.5) / LAGS
+        correlation = self.space.step(extent.span * lags).own[:, self.first_state]
+        mean = (2 * (1 - lags).unsqueeze(1) * correlation).mean(0)
+        return torch.where(self.frequency > 0, 1, 1 - mean / extent.series)
+
+    def shares(self, extent: Extent) -> tuple[Tensor, Tensor, Tensor]:
         """Of each column's variance: by shared process (column, process), by its own ones, by noise. (column,)"""
-        latent = self.weights.new_zeros(len(self.noise), len(self.shared))
+        visible, shared = self.visible(extent), len(self.shared)
+        latent = self.weights.new_zeros(len(self.noise), shared)
         squares = self.relations.loadings(self.weights).square()
         latent.index_add_(1, torch.tensor(self.latent_of_weight, dtype=torch.long), squares)
+        latent = latent * visible[:shared]
+        white, variances = self.length[shared:] < WHITE, self.amplitude.square() * visible[shared:]
+        own, noise = (self._of_owners(variances * chosen) for chosen in (~white, white))
+        noise = noise + self.noise
+        total = latent.sum(1) + own + noise
+        return latent / total.unsqueeze(1), own / total, noise / total
+
+    def trends(self, extent: Extent, least: float) -> list[int]:
+        """Columns with a slow process beside the first of their own, if it shows at least this much variance."""
+        shared = len(self.shared)
+        shows = self.amplitude.square() * self.visible(extent)[shared:] >= least
+        slow = shows & (3 * self.length[shared:] > extent.span)
+        return [
+            column
+            for i, column in enumerate(self.owner)
+            if slow[i] and self.kinds[shared + i] == "matern" and column in self.owner[:i]
+        ]
+
+    def _of_owners(self, variances: Tensor) -> Tensor:
+        """Variances of own processes, summed by column; derived columns have those of what they derive from."""
         owner = torch.tensor(self.owner, dtype=torch.long)
-        own = torch.zeros_like(self.noise).index_add_(0, owner, self.amplitude.square())
-        own = own + self.relations.weights.square() @ own
-        total = latent.sum(1) + own + self.noise
-        return latent / total.unsqueeze(1), own / total, self.noise / total
+        own = torch.zeros_like(self.noise).index_add_(0, owner, variances)
+        return own + self.relations.weights.square() @ own

@@ -10,8 +10,6 @@ from gpvae.imputers.neural import NeuralImputer
 from gpvae.models.inputs import Frames
 from gpvae.models.likelihoods import Bernoulli
 
-LIKELIHOODS = {"Student": "Student's t"}
-
 
 def method_of(imputation: Imputation) -> Imputer | None:
     """The fitted method, without conformal calibration around it."""
@@ -19,51 +17,21 @@ def method_of(imputation: Imputation) -> Imputer | None:
     return getattr(imputer, "imputer_", None) if isinstance(imputer, Conformal) else imputer
 
 
-def latent_model_of(imputation: Imputation) -> GPVAE | None:
-    method = method_of(imputation)
-    return method if isinstance(method, GPVAE) else None
-
-
 def image_shape_of(imputation: Imputation) -> tuple[int, int, int] | None:
     """(channel, height, width), if the columns are the pixels of grey or colour images."""
-    method = latent_model_of(imputation)
-    shape = method.model.inputs.shape if method and isinstance(method.model.inputs, Frames) else None
+    method = method_of(imputation)
+    shape = method.model.inputs.shape if isinstance(method, GPVAE) and isinstance(method.model.inputs, Frames) else None
     return shape if shape and math.prod(shape) == len(imputation.panel.columns) and shape[0] in (1, 3) else None
 
 
 def has_binary_pixels(imputation: Imputation) -> bool:
-    method = latent_model_of(imputation)
-    return method is not None and isinstance(method.model.likelihood, Bernoulli)
+    method = method_of(imputation)
+    return isinstance(method, GPVAE) and isinstance(method.model.likelihood, Bernoulli)
 
 
 def keeps_last_epoch(method: Imputer | None) -> bool:
     """Whether the weights are those of the last epoch, or else of the best."""
     return isinstance(method, NeuralImputer) and method.recipe.keep == "last"
-
-
-def network_facts(imputation: Imputation) -> list[list[str]]:
-    """Name and value of what is worth knowing about a trained network."""
-    method = method_of(imputation)
-    if not isinstance(method, NeuralImputer):
-        return []
-    return [
-        *(_latent_facts(method) if isinstance(method, GPVAE) else []),
-        ["parameters", f"{sum(value.numel() for value in method.method_.network.parameters()):,}"],
-        ["training epochs", f"{len(method.history_):,}"],
-        ["device", method.method_.device.type],
-    ]
-
-
-def _latent_facts(method: GPVAE) -> list[list[str]]:
-    config = method.method_.resolved.model
-    prior, likelihood = config.prior, type(config.likelihood).__name__
-    return [
-        ["latent series", f"{config.latent_dim}"],
-        ["prior over time", f"{type(prior.kernel).__name__} kernel" if prior.order else "none, steps are independent"],
-        ["encoder", type(config.encoder).__name__.lower()],
-        ["likelihood", LIKELIHOODS.get(likelihood, likelihood)],
-        ["β, weight of the KL term", f"{config.objective.beta:.2g}"],
-    ]
 
 
 def held_out_caveat(imputation: Imputation) -> str:

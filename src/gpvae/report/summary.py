@@ -9,7 +9,7 @@ import numpy as np
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.imputers.imputation import Imputation
 from gpvae.report import latent, missing, series, training, trust
-from gpvae.report.capabilities import has_binary_pixels, image_shape_of, network_facts
+from gpvae.report.capabilities import has_binary_pixels, image_shape_of
 from gpvae.report.evidence import Evidence
 from gpvae.report.formatting import duration, percent
 from gpvae.report.numbers import group_means, rounded, uncertainty
@@ -139,7 +139,7 @@ def _kinds(imputation: Imputation) -> tuple[list[str], list[list[float] | None]]
 
 def _model(imputation: Imputation) -> dict[str, Any]:
     imputer = imputation.imputer
-    facts = [["method", imputation.method], *network_facts(imputation)]
+    facts = [["method", imputation.method], *([] if imputer is None else map(list, imputer.facts()))]
     if imputer is not None and imputer.seconds_ is not None:
         facts.append(["time to fit", duration(imputer.seconds_)])
     if imputation.seconds is not None:

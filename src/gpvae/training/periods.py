@@ -26,6 +26,7 @@ BANDS, BAND = 40, 1.6  # of the spectrum, from centre / BAND to centre * BAND, t
 NEAR = 8  # at least so many frequencies, in units of the resolution, to each side
 WEAK = 0.02  # of the strongest peak's power: not worth its states
 WIDTHS = (1, 5, 15, 45)  # of peaks, in frequencies
+LOBE = 5  # frequencies that a wave which keeps its phase spreads over
 BINS = 3  # frequencies that depend on each other: twice as many as there are rows, tapered
 WIDER = 1.25  # times as much must a wider peak gain
 SCATTER = 1.5  # interquartile range of the logarithm of one power
@@ -90,12 +91,14 @@ def _peaks(frequency: Floats, power: Floats, span: float, count: int, rows: floa
     price, chance = math.log(max(rows, 2)), math.log(len(frequency) / CHANCE)
     bin_width, found, powers = frequency[1] - frequency[0], list[float](), list[float]()
     while len(found) < 3 * MOST:
-        gain, i, width = _highest(inner / np.maximum(usual, 1e-12), independent, price)
+        ratio = inner / np.maximum(usual, 1e-12)
+        gain, i, width = _highest(ratio, independent, price)
         if gain < chance:
             break
+        i = _centre(ratio.sum(1), i, width)
         reach = 3 / span + ALIKE * frequency[i] + width / 2 * bin_width
         near = np.abs(frequency - frequency[i]) < reach
-        found.append(_summit(frequency, uniform_filter1d(inner.sum(1), width), i))
+        found.append(_summit(frequency, uniform_filter1d(ratio.sum(1), min(width, LOBE)), i))
         powers.append(float((inner - usual)[near].sum()))
         inner = np.where(near[:, None], np.minimum(inner, usual), inner)
     strongest = sorted(zip(powers, found, strict=True), reverse=True)[:MOST]
@@ -113,6 +116,14 @@ def _highest(ratio: Floats, count: float, price: float) -> tuple[float, int, int
         if gain[i] > WIDER * best[0]:
             best = (float(gain[i]), i, width)
     return best
+
+
+def _centre(power: Floats, i: int, width: int) -> int:
+    """Where the top of a wide peak is: the highest place of ever narrower averages."""
+    for narrower in [each for each in WIDTHS[::-1] if LOBE <= each < width]:
+        first = max(0, i - width // 2)
+        i, width = first + int(uniform_filter1d(power, narrower)[first : i + width // 2 + 1].argmax()), narrower
+    return i
 
 
 def _independent(ratio: Floats, count: int) -> float:

@@ -1,7 +1,7 @@
 "use strict";
 // The latent series, which columns they drive, and the course of training.
 
-const shownLatents = () => latent.order.slice(0, Number($("latent-count").value));
+const shownLatents = () => latent.order.slice(0, Number($("latent-count")?.value ?? 6));
 const latentHeight = () => (view.latent ? 60 + 74 * shownLatents().length : 80);
 const latentNote = () => {
   const few =
@@ -10,15 +10,13 @@ const latentNote = () => {
       : "";
   if (!view.latent) return `Not included for this series.${few}`;
   const every = latent.strides[view.number],
-    thin = every > 1 ? ` Every ${every}th step is shown.` : "",
-    scales = latent.in_steps.filter((scale) => scale !== null);
-  const unit =
-    scales.length && Math.max(...scales) > 0
-      ? ` Length scales: ${[...new Set(scales.map((scale) => shownNumber(scale)))].join(", ")} steps.`
-      : "";
-  return `${data.id ? data.id + " " : "Series "}${series.ids[view.number]}. The bands, often too narrow to be seen, contain 90 % of the posterior.${unit}${thin}${few}`;
+    thin = every > 1 ? ` One step in ${every} is shown.` : "",
+    words = latent.words.length ? shownLatents().map((k) => ` Latent ${k + 1}: ${latent.words[k]}.`) : [],
+    note = latent.note ? ` ${latent.note}` : words.join("");
+  return `${data.id ? data.id + " " : "Series "}${series.ids[view.number]}. The bands, often too narrow to be seen, contain 90 % of the posterior.${note}${thin}${few}`;
 };
 const chooseLatent = async (number) => {
+  if (!latent.dims) return;
   view.latent = view.series && number < latent.kept ? await unpacked(`latent-${number}`) : null;
   $("latent-note").textContent = latentNote();
 };
@@ -72,7 +70,7 @@ if (latent) {
         x,
         y: order.map(at),
         line: { color: colour("filled"), width: 1.4 },
-        hovertemplate: `latent ${k + 1}: %{y:.3g}<br>%{x}<extra></extra>`,
+        hovertemplate: `${plain(latent.names[k])}: %{y:.3g}<br>%{x}<extra></extra>`,
         ...on,
       });
       const top = 1 - place / shown.length;
@@ -81,15 +79,19 @@ if (latent) {
         nticks: 3,
         zeroline: false,
         fixedrange: true,
-        title: title(`latent ${k + 1}`),
+        title: title(plain(latent.names[k]).replace(", ", "<br>")),
       });
     });
     return Plotly.react("trajectories", traces, frame, config);
   });
-  $("latent-count").addEventListener("change", () => charts.get("trajectories")());
+  $("latent-count")?.addEventListener("change", () => {
+    $("latent-note").textContent = latentNote();
+    charts.get("trajectories")();
+  });
 
   chart("influence", influenceHeight, (height) => {
-    const { rows } = latent.influence,
+    const { rows, measure, coloured } = latent.influence,
+      format = measure === "share" ? ".0%" : ".2f",
       some = moved(true),
       names = some.map((j) => latent.influence.columns[j]),
       values = latent.influence.values.map((row) => some.map((j) => row[j]));
@@ -103,23 +105,24 @@ if (latent) {
           zmax: Math.max(
             1e-6,
             ...values
-              .slice(0, latent.influence.latents + 1) // without the nearest visible values, whose influence is much larger
+              .slice(0, coloured) // without the nearest visible values, whose influence is much larger
               .flat()
               .map((value) => value ?? 0),
           ),
           colorscale: sequential(),
           xgap: 1,
           ygap: 1,
-          texttemplate: names.length <= 10 && !narrow() ? "%{z:.2f}" : "",
+          texttemplate: names.length <= 10 && !narrow() ? `%{z:${format}}` : "",
           textfont: { size: 11 },
           customdata: values.map((row, i) => row.map((_, j) => `${plain(rows[i])} → ${plain(names[j])}`)),
-          hovertemplate: "%{customdata}: %{z:.3g}<extra></extra>",
+          hovertemplate: `%{customdata}: %{z:${measure === "share" ? ".1%" : ".3g"}}<extra></extra>`,
           colorbar: {
             thickness: 10,
             outlinewidth: 0,
             len: 0.9,
             exponentformat: "none",
-            title: { text: "change", side: "right" },
+            tickformat: measure === "share" ? ".0%" : "",
+            title: { text: measure === "share" ? "share of the variance" : "change", side: "right" },
           },
         },
       ],
