@@ -10,7 +10,7 @@ from torch import Tensor
 from gpvae import GPFactor, Panel
 from gpvae.gp.state_space import Kind, StateSpace
 from gpvae.imputers.factor import Block
-from gpvae.models.factor import Composition, FactorModel, Relations, Warp
+from gpvae.models.factor import Composition, Extent, FactorModel, Relations, Warp
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,7 @@ def known_imputer(panel: Panel, *blocks: Sequence[int], bent: bool = True) -> GP
     """A model that knows the scale of the panel's columns, and has random parameters for each block of columns."""
     imputer = GPFactor()
     imputer.schema_, imputer.history_ = imputer._new_schema(panel), []
+    imputer.extent_ = Extent(1.0, float(len(panel.values)))
     imputer.blocks_ = [Block(tuple(each), random_model(len(each), seed, bent=bent)) for seed, each in enumerate(blocks)]
     return imputer
 
