@@ -4,7 +4,6 @@ A gap is a maximal run of hidden cells in one column of a series. Everything her
 from `cell_coverage`, which needs intervals.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,34 +12,13 @@ import scoringrules
 from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.runs import Index, Runs, find_runs
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import metrics
 from gpvae.imputers.imputation import CELLS_PER_CHUNK, Draws, Imputation
 
 RESAMPLES, MAX_RESAMPLED = 1000, 2000  # of the bootstrap; more groups than this are merged at random
 MAX_ENERGY = 1000  # gaps that the energy score is averaged over: it takes all pairs of draws
-Index = NDArray[np.int64]
-
-
-class Gaps(NamedTuple):
-    """Maximal runs of hidden cells, column after column. (gap,)"""
-
-    column: Index
-    first: Index  # row
-    length: Index
-
-    @property
-    def offsets(self) -> Index:
-        """The place of the first cell of each gap, when the cells of all gaps stand in a row."""
-        return np.cumsum(self.length) - self.length
-
-    def cells(self) -> tuple[Index, Index]:
-        """Row and column of all cells, gap after gap. (cell,)"""
-        step = np.arange(self.length.sum()) - np.repeat(self.offsets, self.length)
-        return np.repeat(self.first, self.length) + step, np.repeat(self.column, self.length)
-
-    def at(self, chosen: slice | Index) -> "Gaps":
-        return Gaps(*(field[chosen] for field in self))
 
 
 class Share(NamedTuple):
@@ -68,19 +46,14 @@ class _GapScores(NamedTuple):
     true_steps: float
 
 
-def find_gaps(panel: Panel, cells: Bools) -> Gaps:
+def find_gaps(panel: Panel, cells: Bools) -> Runs:
     """The gaps that hidden cells (row, feature) make."""
     if not cells.any():
         raise DataError("there is no hidden cell, so there is no gap")
-    column, row = np.nonzero(cells.T)
-    starts_series = np.zeros(len(cells) + 1, dtype=bool)
-    starts_series[panel.starts] = True
-    continues = (np.diff(column, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 1) & ~starts_series[row]
-    begins = np.flatnonzero(~continues)
-    return Gaps(column[begins], row[begins], np.diff(begins, append=len(row)))
+    return find_runs(panel, cells)
 
 
-def outage_of(panel: Panel, cells: Bools, gaps: Gaps) -> Index:
+def outage_of(panel: Panel, cells: Bools, gaps: Runs) -> Index:
     """The outage that each gap belongs to: a maximal run of rows in which some column is hidden. (gap,)"""
     outages = find_gaps(panel, np.asarray(cells.any(axis=1))[:, None])
     return np.searchsorted(outages.first, gaps.first, side="right") - 1
@@ -104,7 +77,9 @@ def score(
         raise DataError(f"{imputation.method} gives no draws, so gaps cannot be scored")
     cells = cells & units.varies
     gaps = find_gaps(imputation.panel, cells)
-    scores = [_score_gaps(*_scaled(imputation, truth, part, units), part, level) for part in _chunks(gaps)]
+    scores = [
+        _score_gaps(*_scaled(imputation, truth, part, units), part, level) for part in gaps.chunks(CELLS_PER_CHUNK)
+    ]
     groups = _groups(imputation.panel, cells, gaps, by_outage)
     inside = (np.concatenate([part[i] for part in scores]) for i in range(2))
     mean_coverage, max_coverage = (share(hits, np.ones(len(hits)), groups, seed) for hits in inside)
@@ -137,19 +112,11 @@ def share(hits: NDArray[np.generic], counts: NDArray[np.generic], groups: Index,
     return Share(value, float(lower), float(upper))
 
 
-def _groups(panel: Panel, cells: Bools, gaps: Gaps, by_outage: bool) -> Index:
+def _groups(panel: Panel, cells: Bools, gaps: Runs, by_outage: bool) -> Index:
     return outage_of(panel, cells, gaps) if by_outage else np.arange(len(gaps.first))
 
 
-def _chunks(gaps: Gaps) -> Iterator[Gaps]:
-    """Gaps with some CELLS_PER_CHUNK cells at a time, to save memory."""
-    chunk = gaps.offsets // CELLS_PER_CHUNK
-    ends = np.append(np.flatnonzero(np.diff(chunk)) + 1, len(chunk))
-    for first, end in zip(np.append(0, ends), ends, strict=False):
-        yield gaps.at(slice(first, end))
-
-
-def _scaled(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling) -> tuple[Floats, Floats]:
+def _scaled(imputation: Imputation, truth: Floats, gaps: Runs, units: Scaling) -> tuple[Floats, Floats]:
     """Truth (cell,) and draws (cell, sample) of all cells of the gaps, in these units."""
     row, column = gaps.cells()
     draws = _draws_at(imputation, row * truth.shape[1] + column).values()
@@ -166,23 +133,15 @@ def _draws_at(imputation: Imputation, cells: Index) -> Draws:
     return imputation.draws.at(places)
 
 
-def _score_gaps(truth: Floats, draws: Floats, gaps: Gaps, level: float) -> _GapScores:
+def _score_gaps(truth: Floats, draws: Floats, gaps: Runs, level: float) -> _GapScores:
     inside = np.ones(len(truth) - 1, dtype=bool)  # steps from a cell to the next one that stay in a gap
     inside[gaps.offsets[1:] - 1] = False
     return _GapScores(
-        _inside(_mean(truth[:, None], gaps)[:, 0], _mean(draws, gaps), level),
-        _inside(_maximum(truth[:, None], gaps)[:, 0], _maximum(draws, gaps), level),
+        _inside(gaps.mean(truth), gaps.mean(draws), level),
+        _inside(gaps.maximum(truth), gaps.maximum(draws), level),
         float(np.abs(np.diff(draws, axis=0)[inside]).sum() / draws.shape[1]),
         float(np.abs(np.diff(truth)[inside]).sum()),
     )
-
-
-def _mean(values: Floats, gaps: Gaps) -> Floats:
-    return np.add.reduceat(values, gaps.offsets, axis=0) / gaps.length[:, None]
-
-
-def _maximum(values: Floats, gaps: Gaps) -> Floats:
-    return np.maximum.reduceat(values, gaps.offsets, axis=0)
 
 
 def _inside(truth: Floats, draws: Floats, level: float) -> Bools:
@@ -195,7 +154,7 @@ def _inside(truth: Floats, draws: Floats, level: float) -> Bools:
     return metrics.covered(truth, lower, upper)
 
 
-def _energy(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling, seed: int) -> float:
+def _energy(imputation: Imputation, truth: Floats, gaps: Runs, units: Scaling, seed: int) -> float:
     """E‖X - x‖ - ½ E‖X - X'‖ over the cells of a gap, averaged over gaps; over some if there are many."""
     count = len(gaps.first)
     chosen = np.random.default_rng(seed).permutation(count)[:MAX_ENERGY]
