@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from gpvae.data.panel import DataError, Floats
+from gpvae.imputers.imputation import require_level
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ def pool(
     df_complete: degrees of freedom that the analysis has on complete data, for tables of few rows; by default infinite.
     """
     q, u = _checked(np.asarray(estimates, dtype=np.float64), np.asarray(variances, dtype=np.float64))
-    if not 0 < level < 1:
-        raise DataError(f"the level of an interval must be between 0 and 1 (0.9 is 90 %), got {level:g}")
+    require_level(level)
     if df_complete is not None and not df_complete > 0:
         raise DataError(f"df_complete must be above 0, got {df_complete:g}")
     m = len(q)
