@@ -40,7 +40,14 @@ def run(command: str) -> None:
 @pytest.mark.parametrize(
     ("page", "written"),
     [
-        (README, {"filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"}),
+        (
+            README,
+            {
+                *("filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"),
+                "joint.csv",
+                "draws.parquet",
+            },
+        ),
         (METHODS, {"brits.csv"}),
     ],
     ids=["README", "methods"],
