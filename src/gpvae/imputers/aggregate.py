@@ -142,28 +142,25 @@ def _times(panel: Panel, runs: Runs) -> Columns:
 
 
 def _of_groups(imputation: Imputation, draws: Draws, reduce: Reduce, groups: _Groups, level: float) -> Columns:
-    parts = [
-        (Aggregate.of(values, level), filled) for values, filled in _reduced(imputation, draws, reduce, groups.runs)
-    ]
-    numbers = {
-        name: np.concatenate([np.empty(0), *(getattr(part, name) for part, _ in parts)])
-        for name in ("estimate", "std", "lower", "upper")
-    }
-    filled = np.concatenate([np.empty(0, dtype=np.int64), *(counts for _, counts in parts)])
-    return {**groups.labels, "cells": groups.runs.length, "filled": filled, **numbers}
+    statistics, counts = [np.empty((4, 0))], [np.empty(0, dtype=np.int64)]
+    for values, filled in _reduced(imputation, draws, reduce, groups.runs):
+        part = Aggregate.of(values, level)
+        statistics.append(np.stack([part.estimate, part.std, part.lower, part.upper]))
+        counts.append(filled)
+    numbers = zip(("estimate", "std", "lower", "upper"), np.concatenate(statistics, axis=1), strict=True)
+    return {**groups.labels, "cells": groups.runs.length, "filled": np.concatenate(counts), **dict(numbers)}
 
 
 def _reduced(
     imputation: Imputation, draws: Draws, reduce: Reduce, runs: Runs
 ) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
     """The statistic of some groups at a time (draw, group), and how many cells of each were filled (group,)."""
-    panel = imputation.panel
+    panel, all_filled = imputation.panel, imputation.filled
     for part in runs.chunks(CELLS_AT_ONCE) if len(runs.first) else ():
         row, column = part.cells()
-        cells = row * len(panel.columns) + column
-        place = np.minimum(np.searchsorted(imputation.cells, cells), len(imputation.cells) - 1)
-        filled = imputation.cells[place] == cells if len(imputation.cells) else np.zeros(len(cells), dtype=bool)
-        values, chosen = panel.values[row, column], draws.at(place[filled])
+        values, filled = panel.values[row, column], all_filled[row, column]
+        cells = (row * len(panel.columns) + column)[filled]
+        chosen = draws.at(np.searchsorted(imputation.cells, cells))
         results = np.empty((draws.count, len(part.first)))
         for i in range(draws.count):
             values[filled] = chosen.draw(i)

@@ -4,12 +4,12 @@ from typing import Any
 
 from gpvae.evaluation import joint
 from gpvae.evaluation.joint import JointScore
+from gpvae.report.coverage import is_low
 from gpvae.report.evidence import Evidence
 from gpvae.report.formatting import decimal, percent
 
 MIN_GAPS = 10  # for a share that says anything
 MIN_DRAWS = 19  # for a 90 % interval
-TOLERANCE = 0.01  # a share that is off by less counts as exact
 
 
 def over_gaps(evidence: Evidence) -> dict[str, Any] | None:
@@ -33,7 +33,7 @@ def over_gaps(evidence: Evidence) -> dict[str, Any] | None:
 
 def _conclusion(score: JointScore) -> str:
     value, low, high = score.mean_coverage
-    if value <= 0.9 - TOLERANCE and high < 0.9:
+    if is_low(value, high):
         return "intervals of means and sums over gaps are too narrow"
     if low < 0.8:
         return "too few gaps to tell whether draws hold together"
