@@ -43,7 +43,8 @@ AVERAGES = ("cells", "mae", "rmse", "crps", "nll", "coverage_90")
 COLUMNS = (
     *(*KEY, "settings", "rows", "columns", *AVERAGES, "coverage_90_lo", "coverage_90_hi"),
     *("mean_coverage", "mean_coverage_lo", "mean_coverage_hi", "max_coverage", "max_coverage_lo", "max_coverage_hi"),
-    *("roughness", "energy", "fit_seconds", "impute_seconds", *provenance.STARTED_AS),
+    *("roughness", "energy", "variogram", "lag_correlation", "true_lag_correlation"),
+    *("fit_seconds", "impute_seconds", *provenance.STARTED_AS),
 )
 
 
@@ -77,7 +78,8 @@ def scores_of_gaps(imputation: Imputation, task: Task, cells: Bools, units: Scal
         return row
     gaps = joint.score(imputation, task.truth, cells, units, by_outage=by_outage)
     row |= named("mean_coverage", gaps.mean_coverage) | named("max_coverage", gaps.max_coverage)
-    return row | {"roughness": gaps.roughness, "energy": gaps.energy}
+    names = ("roughness", "energy", "variogram", "lag_correlation", "true_lag_correlation")
+    return row | {name: getattr(gaps, name) for name in names}
 
 
 def named(name: str, share: Share) -> Row:

@@ -40,7 +40,13 @@ def run(command: str) -> None:
 @pytest.mark.parametrize(
     ("page", "written"),
     [
-        (README, {"filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html", "past.csv"}),
+        (
+            README,
+            {
+                *("filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"),
+                *("past.csv", "joint.csv", "draws.parquet"),
+            },
+        ),
         (METHODS, {"brits.csv"}),
     ],
     ids=["README", "methods"],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpvae.imputers.gpvae import GPVAE, HI_VAE, VAE
     from gpvae.imputers.grui_gan import GRUIGAN
     from gpvae.imputers.imputation import Imputation
+    from gpvae.imputers.pooling import pool
     from gpvae.imputers.simple import Forward, Linear, Mean
     from gpvae.models.config import ModelConfig
     from gpvae.models.default import DEFAULT
@@ -49,6 +50,7 @@ __all__ = [
     "evaluation",
     "load",
     "paper",
+    "pool",
     "read",
 ]
 
@@ -70,6 +72,7 @@ _HOMES = {
     **dict.fromkeys(("DataError", "Panel"), "gpvae.data.panel"),
     "Conformal": "gpvae.imputers.conformal",
     "Imputation": "gpvae.imputers.imputation",
+    "pool": "gpvae.imputers.pooling",
     "DEFAULT": "gpvae.models.default",
     "Masking": "gpvae.training.masking",
     "ModelConfig": "gpvae.models.config",

@@ -100,3 +100,21 @@ def test_demo_writes_tables_and_a_plot(run: Run) -> None:
     again = run("demo", "--epochs", "1")
     assert again.exit_code == 1
     assert "demo/weather.csv exists already" in again.output
+
+
+def test_methods_that_draw_are_scored_over_gaps(run: Run) -> None:
+    waves = np.sin(np.arange(200) / 5)[:, None] + np.random.default_rng(0).normal(size=(200, 2)) / 10
+    Path("waves.csv").write_text("x,y\n" + "".join(f"{a:.3f},{b:.3f}\n" for a, b in waves))
+    words = ["evaluate", "waves.csv", "--methods", "linear,gp-factor"]
+    result = run(*words, "--gaps", "blocks")
+    assert result.exit_code == 0, result.output
+    scores, gaps = result.output.split(": do draws hold together?")
+    assert re.search(r"\d+ hidden gaps of \d+ to \d+ cells$", scores)
+    assert "linear" in scores
+    assert "linear" not in gaps
+    assert re.search(r"gp-factor(\s*│\s*[\d.]+%){2}(\s*│\s*[\d.]+){3}\s*│\s*-?[\d.]+ / -?[\d.]+", gaps)
+    apart = run(*words, "--gaps", "random", "--hold-out", "0.01")
+    assert apart.exit_code == 0, apart.output
+    assert "4 hidden cells" in apart.output
+    assert "gaps" not in apart.output
+    assert "gaps" not in run("evaluate", "waves.csv", "--methods", "linear", "--gaps", "blocks").output

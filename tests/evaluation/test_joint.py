@@ -57,6 +57,14 @@ def test_gaps_end_with_the_column_the_series_and_a_visible_cell() -> None:
     assert joint.outage_of(panel, cells, gaps).tolist() == [0, 1, 1, 0, 0, 1]
 
 
+def test_cells_in_gaps_of_at_least_two() -> None:
+    panel = Panel.from_list([np.zeros((4, 2)), np.zeros((3, 2))])
+    cells = np.array([[0, 1], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1], [1, 0]], dtype=bool)
+    longer = np.array([[0, 1], [0, 1], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool)
+    np.testing.assert_array_equal(joint.longer_gaps(panel, cells), longer)
+    assert not joint.longer_gaps(panel, np.zeros_like(cells)).any()
+
+
 def test_without_hidden_cells_there_is_nothing_to_score() -> None:
     with pytest.raises(DataError, match="no hidden cell"):
         find_gaps(Panel.from_array(np.zeros((3, 1))), np.zeros((3, 1), dtype=bool))
@@ -72,7 +80,8 @@ def test_scores_match_loops_over_gaps_and_draws(chunk: int, monkeypatch: pytest.
     imputation = imputation_of(panel, cells, draws)
     units, found = units_of(panel), joint.score(imputation, panel.values, cells, units_of(panel))
     draws = draws.astype(np.float32).astype(np.float64)
-    mean_inside, max_inside, draw_steps, true_steps, energy = [], [], [], [], []
+    mean_inside, max_inside, draw_steps, true_steps, energy, variogram = [], [], [], [], [], []
+    pairs = {"draws": np.zeros(2), "truth": np.zeros(2)}
     for j, first, length in zip(*find_gaps(panel, cells), strict=True):
         true = panel.values[first : first + length, j] / units.scale[j]
         each = draws[first : first + length, j].T / units.scale[j]
@@ -84,6 +93,22 @@ def test_scores_match_loops_over_gaps_and_draws(chunk: int, monkeypatch: pytest.
         draw_steps += [np.mean([abs(x[t + 1] - x[t]) for x in each]) for t in range(length - 1)]
         distance = np.mean([np.sqrt(((x - true) ** 2).sum()) for x in each])
         energy.append(distance - np.mean([np.sqrt(((x - y) ** 2).sum()) for x in each for y in each]) / 2)
+        cells_of_gap = range(length)
+        ordered = [(s, t) for s in cells_of_gap for t in cells_of_gap if s != t]
+        squares = [
+            (np.mean([np.sqrt(abs(x[s] - x[t])) for x in each]) - np.sqrt(abs(true[s] - true[t]))) ** 2
+            for s, t in ordered
+        ]
+        variogram += [np.mean(squares)] if ordered else []
+        centre = each.mean(axis=0)
+        for name, several in {"draws": each, "truth": [true]}.items():
+            for x in several:
+                errors = x - centre
+                for e, f in zip(errors[1:], errors[:-1], strict=True):
+                    pairs[name] += np.array([e * f, (e**2 + f**2) / 2])
+    assert found.variogram == pytest.approx(np.mean(variogram), rel=1e-4)
+    assert found.lag_correlation == pytest.approx(pairs["draws"][0] / pairs["draws"][1], rel=1e-3)
+    assert found.true_lag_correlation == pytest.approx(pairs["truth"][0] / pairs["truth"][1], rel=1e-3)
     assert found.mean_coverage.value == pytest.approx(np.mean(mean_inside))
     assert found.max_coverage.value == pytest.approx(np.mean(max_inside))
     assert found.roughness == pytest.approx(sum(draw_steps) / sum(true_steps), rel=1e-5)
@@ -102,6 +127,13 @@ def test_tied_draws_hold_over_gaps_and_independent_ones_do_not() -> None:
     assert good.roughness == pytest.approx(1, abs=0.06)
     assert bad.roughness == pytest.approx(np.sqrt(2 / 0.2), abs=0.25)  # steps have variance 2 and 2 (1 - 0.9)
     assert good.energy < 0.98 * bad.energy
+    assert good.variogram is not None
+    assert bad.variogram is not None
+    assert good.variogram < 0.9 * bad.variogram
+    assert good.lag_correlation == pytest.approx(0.9, abs=0.02)
+    assert bad.lag_correlation == pytest.approx(0, abs=0.02)
+    for score in (good, bad):
+        assert score.true_lag_correlation == pytest.approx(0.9, abs=0.03)
 
 
 def test_coverage_of_cells_does_not_tell_them_apart() -> None:
@@ -148,7 +180,7 @@ def test_single_cells_have_no_roughness_and_the_energy_of_their_crps() -> None:
     cells &= (np.arange(len(cells)) % SLOT == 3)[:, None]
     found = joint.score(imputation_of(panel, cells, tied), panel.values, cells, Scaling(np.zeros(1), np.ones(1)))
     crps = joint.metrics.crps(panel.values[cells], tied[cells].T.astype(np.float32))
-    assert found.roughness is None
+    assert found.roughness is found.variogram is found.lag_correlation is found.true_lag_correlation is None
     assert found.energy == pytest.approx(crps.mean(), rel=1e-5)
 
 

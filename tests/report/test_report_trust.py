@@ -15,12 +15,15 @@ from gpvae import (
     GP,
     GPVAE,
     Conformal,
+    Imputation,
     Imputer,
     Linear,
     Mean,
     Panel,
     load,
 )
+from gpvae.data.scaling import Scaling
+from gpvae.imputers.imputation import Draws
 from gpvae.missingness import hide
 from gpvae.report.evidence import Evidence, held_out_evidence
 from gpvae.report.page import Report
@@ -237,3 +240,38 @@ def test_conformal_intervals_are_calibrated(waves: Any) -> None:
     assert "cover the right share of these very cells" in result["trust"]["caveat"]
     assert result["series"]["bands"]
     assert not result["series"]["samples"]
+
+
+def waves_by_hand(series: int, *, tied: bool) -> Evidence:
+    """Errors with deviation 1 that are the same in all of a gap, and draws that know it, or have the same marginals."""
+    panel, truth = panel_with_gaps(series=series, steps=60, missing=0.0)
+    cells = np.tile(np.arange(60) % 12 < 6, series)[:, None] & np.ones(3, dtype=bool)
+    rng, gap = np.random.default_rng(0), np.arange(len(cells)) // 12
+    shape = (60, gap[-1] + 1, 3)
+    errors = rng.normal(size=shape)[:, gap] if tied else rng.normal(size=(60, *cells.shape))
+    values = truth + rng.normal(size=shape[1:])[gap] + errors + 0.01 * rng.normal(size=(60, *cells.shape))
+    visible, feature = hide(panel, cells), np.nonzero(cells)[1]
+    scaling = Scaling(np.zeros(3), np.ones(3))
+    draws = Draws(values[:, cells].T.astype(np.float32), feature, scaling, stratified=False)
+    filled = Imputation(visible, np.flatnonzero(cells), draws.values().mean(axis=1), draws=draws, method="by hand")
+    return Evidence(filled, truth, cells)
+
+
+def test_draws_over_gaps() -> None:
+    tied, untied = (assess(waves_by_hand(20, tied=each), "by hand")["gaps"] for each in (True, False))
+    assert tied["sentence"].startswith("Of 300 held-out gaps of 6 cells, ")
+    assert "draws hold together" in tied["sentence"]
+    assert untied["sentence"].endswith(": intervals of means and sums over gaps are too narrow.")
+    values = {what: (value, right) for what, value, right in tied["rows"]}
+    assert values["lag-one correlation of errors"] == ("1.00", "1.00, the truth's")
+    assert {what: value for what, value, _ in untied["rows"]}["lag-one correlation of errors"] in ("0.00", "-0.00")
+    assert assess(waves_by_hand(1, tied=True), "by hand")["gaps"]["sentence"].startswith("Of 15 held-out gaps")
+
+
+def test_without_gaps_or_enough_draws_nothing_is_said_of_them() -> None:
+    evidence = waves_by_hand(20, tied=True)
+    single = np.zeros_like(evidence.cells)
+    single[::12] = True
+    assert assess(replace(evidence, cells=single), "by hand")["gaps"] is None
+    few = np.arange(len(evidence.cells))[:, None] < 30
+    assert assess(replace(evidence, cells=evidence.cells & few), "by hand")["gaps"] is None

@@ -16,7 +16,7 @@ from gpvae.cli.methods import (
     parse_kinds,
     parse_methods,
 )
-from gpvae.cli.printing import print_scores
+from gpvae.cli.printing import print_gap_scores, print_scores
 
 
 def evaluate(
@@ -76,4 +76,5 @@ def evaluate(
         result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
         categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
         print_scores(result, interval, int(categorical_cells.sum()))
+        print_gap_scores(result, interval)
         tables.write_report(result, report, force)

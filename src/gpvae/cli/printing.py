@@ -10,6 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from gpvae.datasets import Available
     from gpvae.evaluation import Evaluation, Score
+    from gpvae.evaluation.joint import JointScore
     from gpvae.paper.reproduction import Table as PaperTable
 
 console = Console(highlight=False)
@@ -42,6 +43,43 @@ def print_scores(result: "Evaluation", level: float, categories: int = 0) -> Non
     for score in result.scores:
         table.add_row(score.method, *(_format(getattr(score, name), spec) for name, spec in columns.values()))
     console.print(table)
+
+
+def print_gap_scores(result: "Evaluation", level: float) -> None:
+    """A row for each method that draws, if gaps of at least two cells were hidden."""
+    scores = result.over_gaps(level)
+    if not scores:
+        return
+    from gpvae.evaluation.joint import find_gaps
+
+    length = find_gaps(result.panel, result.gap_cells).length
+    cells = f"{length.min():,} cells" if length.min() == length.max() else f"{length.min():,} to {length.max():,} cells"
+    margin = _sampling_error(level, len(length))
+    caption = (
+        f"mean, max: the share of gaps that have them in their {level:.0%} interval, ± {margin:.1%} at least\n"
+        "(sums are inside as often as means); energy and variogram scores: lower is better\n"
+        "roughness: steps of the draws / steps of the truth; lag 1: correlation of\n"
+        "neighbouring errors in the draws / in the truth"
+    )
+    title = f"{len(length):,} hidden gaps of {cells}: do draws hold together?"
+    table = Table(title=title, title_justify="left", caption=caption)
+    table.add_column("")
+    for heading in ("mean", "max", "energy", "variogram", "roughness", "lag 1"):
+        table.add_column(heading, justify="right")
+    for name, score in scores.items():
+        table.add_row(name, *_gap_row(score))
+    console.print(table)
+
+
+def _gap_row(score: "JointScore") -> list[str]:
+    return [
+        _format(score.mean_coverage.value, ".1%"),
+        _format(score.max_coverage.value, ".1%"),
+        _format(score.energy, ".3f"),
+        _format(score.variogram, ".3f"),
+        _format(score.roughness, ".2f"),
+        f"{_format(score.lag_correlation, '.2f')} / {_format(score.true_lag_correlation, '.2f')}",
+    ]
 
 
 def _score_columns(scores: "list[Score]", level: float) -> dict[str, tuple[str, str]]:

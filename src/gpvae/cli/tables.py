@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from gpvae.cli.printing import note, say
 
+DRAW = "draw"  # the column that says which of the completed tables a row belongs to
+
 if TYPE_CHECKING:
     from gpvae.data.files import TableFile
     from gpvae.data.panel import Panel
     from gpvae.evaluation import Evaluation
+    from gpvae.imputers.base import Imputer
     from gpvae.imputers.imputation import Imputation
 
 CATEGORIES, OFTEN = 20, 5  # at most so many different entries, each so often on average
@@ -74,18 +77,42 @@ def _has_categories(table: "TableFile", name: str) -> bool:
 def require_report_path(report: Path | None, *other_files: Path, force: bool) -> None:
     """Before any training: check that the report can be written and replaces no other file of the command."""
     from gpvae import DataError
+
+    if report and report.is_dir():
+        raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")
+    if report:
+        _require_free("--report", report, other_files, force)
+
+
+def require_draws_path(draws: Path, table: "TableFile", imputer: "Imputer", *other_files: Path, force: bool) -> None:
+    """Before any training: check that there will be draws, and that they can be written."""
+    from gpvae import DataError
+    from gpvae.data.files import file_kind
+
+    if not imputer.gives_distributions:
+        raise DataError(f"--draws: {imputer.name} gives single values, without draws")
+    file_kind(draws)
+    _require_free("--draws", draws, other_files, force)
+    table.require_no_columns([DRAW])
+
+
+def _require_free(option: str, path: Path, other_files: Sequence[Path], force: bool) -> None:
+    from gpvae import DataError
     from gpvae.data.files import require_writable
 
-    if report is None:
-        return
-    if report.resolve() in [path.resolve() for path in other_files]:
-        raise DataError(f"--report: {report} is already used by this command; choose another file")
-    if report.is_dir():
-        raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")
+    if path.resolve() in [other.resolve() for other in other_files]:
+        raise DataError(f"{option}: {path} is already used by this command; choose another file")
     try:
-        require_writable(report, force=force)
+        require_writable(path, force=force)
     except DataError as error:
-        raise DataError(f"--report: {error}") from None
+        raise DataError(f"{option}: {error}") from None
+
+
+def write_draws(imputation: "Imputation", table: "TableFile", path: Path, force: bool) -> None:
+    from gpvae.data.stacked import write_stacked
+
+    write_stacked(table, path, imputation.tables(), number=DRAW, force=force)
+    say(f"{imputation.require_draws().count:,} completed tables, one for each draw: {path}")
 
 
 def write_report(result: "Imputation | Evaluation", path: Path | None, force: bool) -> None:

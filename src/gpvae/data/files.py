@@ -157,12 +157,12 @@ class TableFile:
         kind = file_kind(path)
         with atomic_write(path, force=force) as partial:
             if kind == "parquet":
-                pq.write_table(self._with_metadata(filled), partial)
+                pq.write_table(self.with_metadata(filled), partial)
             else:
                 text = self.text or CsvText.from_table(self.table)
                 text.write(partial, self.table, filled, compress=_is_gzip(path))
 
-    def _with_metadata(self, filled: pa.Table) -> pa.Table:
+    def with_metadata(self, filled: pa.Table) -> pa.Table:
         """With the metadata of the original table and its columns, where pandas keeps its index and dtypes."""
         original = self.table.schema
         schema = pa.schema([*original, *list(filled.schema)[len(original) :]], metadata=original.metadata)
@@ -257,16 +257,19 @@ class CsvText:
 
     def write(self, path: Path, original: pa.Table, filled: pa.Table, *, compress: bool) -> None:
         """Format the cells that are missing in `original` but not in `filled`; copy the text of all others."""
-        names = original.column_names
-        extra = filled.column_names[len(names) :]
-        columns = [self._refilled(j, original.column(j), filled.column(name)) for j, name in enumerate(names)]
-        columns += [self._added(name, filled.column(name), names) for name in extra]
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter=self.separator, lineterminator=self.newline)
-        writer.writerow([*self.header, *extra])
-        writer.writerows(zip(*columns, strict=True))
+        writer.writerow([*self.header, *filled.column_names[len(self.header) :]])
+        writer.writerows(self.rows(original, filled))
         encoded = text.getvalue().encode(self.encoding)
         path.write_bytes(gzip.compress(encoded, mtime=0) if compress else encoded)
+
+    def rows(self, original: pa.Table, filled: pa.Table) -> Iterator[tuple[str, ...]]:
+        """The cells to write, row by row; see `write`."""
+        names = original.column_names
+        columns = [self._refilled(j, original.column(j), filled.column(name)) for j, name in enumerate(names)]
+        columns += [self._added(name, filled.column(name), names) for name in filled.column_names[len(names) :]]
+        return zip(*columns, strict=True)
 
     def first_not_a_number(self, j: int) -> tuple[int, str]:
         mark = self._decimal_mark(self._present(j))

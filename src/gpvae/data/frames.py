@@ -121,6 +121,26 @@ class FrameSource:
         text = [name for name, dtype in self.table.schema.items() if dtype in _CATEGORICAL and name not in known]
         return [name for name in text if 0 < self.table.get_column(name).null_count() < len(self.table)]
 
+    def times_at(self, rows: NDArray[np.int64]) -> nw.Series[Any] | None:
+        """The times of these rows of the panel as the frame holds them; None if it holds none."""
+        times = self._times
+        return None if times is None else nw.maybe_reset_index(times[self.order[rows].tolist()])
+
+    def wall_clock(self) -> NDArray[np.datetime64] | None:
+        """What a clock on the spot shows in each row of the panel; None if times are not of a type for dates."""
+        times = self._times
+        if times is None or times.dtype not in (nw.Date, nw.Datetime):
+            return None
+        local = times.cast(nw.Datetime("us")) if times.dtype == nw.Date else times.dt.replace_time_zone(None)
+        return local.to_numpy()[self.order].astype("datetime64[us]")
+
+    @property
+    def _times(self) -> nw.Series[Any] | None:
+        if self.time is not None:
+            return self.table.get_column(self.time)
+        index = _datetime_index(self.table)
+        return None if index is None else nw.from_native(index.to_series(), series_only=True)
+
     def has_order(self, column: str) -> bool:
         """Whether the type of a column orders its categories."""
         return self.table.schema[column] in (nw.Enum, nw.Boolean)

@@ -218,6 +218,26 @@ class Panel:
         """The differences between neighbouring times, of all series."""
         return np.diff(self.times)[~self._ends[:-1]]
 
+    def wall_clock(self) -> NDArray[np.datetime64]:
+        """Date and time of each row, in local time; of text or an array with a time zone, in UTC. (row,)"""
+        if self.origin is None:
+            raise DataError("the times of this data are numbers, not dates")
+        local = self.source.wall_clock() if isinstance(self.source, FrameSource) else None
+        if local is not None:
+            return local
+        microseconds = np.rint((self.times + self.origin) * 1e6).astype(np.int64)
+        return microseconds.astype("datetime64[us]")
+
+    def times_at(self, rows: NDArray[np.int64]) -> Any:
+        """The times of these rows as the data holds them: of a frame a series, else numbers or dates."""
+        held = self.source.times_at(rows) if isinstance(self.source, FrameSource) else None
+        if held is not None:
+            return held
+        if self.origin is not None:
+            return self.wall_clock()[rows]
+        times = self.times[rows]
+        return times.astype(np.int64) if (times % 1 == 0).all() else times
+
     def series(self) -> Iterator[tuple[Any, slice]]:
         """The id and rows of each series."""
         for name, start, length in zip(self.ids, self.starts, self.lengths, strict=True):

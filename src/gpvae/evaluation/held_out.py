@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import numpy as np
 from gpvae import missingness
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, Scaling
-from gpvae.evaluation import metrics
+from gpvae.evaluation import joint, metrics
+from gpvae.evaluation.joint import JointScore
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.imputation import Imputation
 
@@ -39,6 +41,23 @@ class Evaluation:
     imputations: dict[str, Imputation]  # by method
     cells: Bools  # (row, feature) the scored cells
     panel: Panel  # the original, with nothing hidden
+
+    @cached_property
+    def gap_cells(self) -> Bools:
+        """The scored cells that lie in gaps of at least two, in columns that every method takes for numbers."""
+        categorical = np.any([each.of_kind(*CLASSES) for each in self.imputations.values()], axis=0)
+        return joint.longer_gaps(self.panel, self.cells & ~categorical)
+
+    def over_gaps(self, level: float = 0.9) -> dict[str, JointScore]:
+        """Scores of draws over those gaps, for every method that draws; errors in units as in `scores`."""
+        if not self.gap_cells.any():
+            return {}
+        units = Scaling.of(missingness.hide(self.panel, self.cells), standardise=True)
+        return {
+            name: joint.score(imputation, self.panel.values, self.gap_cells, units, level=level)
+            for name, imputation in self.imputations.items()
+            if imputation.draws is not None
+        }
 
     def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
         """One HTML page about the last method that gives intervals, or else the last, next to the other methods."""

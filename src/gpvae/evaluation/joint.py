@@ -1,10 +1,9 @@
-"""Do draws hold together over a gap? Intervals of its mean and maximum, the roughness of draws, and the energy score.
+"""Do draws hold together over a gap? Intervals of its mean and maximum, how draws move, and multivariate scores.
 
 A gap is a maximal run of hidden cells in one column of a series. Everything here needs the draws of a method, apart
-from `cell_coverage`, which needs intervals.
+from `cell_coverage`, which needs intervals. The sum of a gap lies in its interval whenever its mean does.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,34 +12,14 @@ import scoringrules
 from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, DataError, Floats, Panel
+from gpvae.data.runs import Index, Runs, find_runs
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import metrics
 from gpvae.imputers.imputation import CELLS_PER_CHUNK, Draws, Imputation
 
 RESAMPLES, MAX_RESAMPLED = 1000, 2000  # of the bootstrap; more groups than this are merged at random
-MAX_ENERGY = 1000  # gaps that the energy score is averaged over: it takes all pairs of draws
-Index = NDArray[np.int64]
-
-
-class Gaps(NamedTuple):
-    """Maximal runs of hidden cells, column after column. (gap,)"""
-
-    column: Index
-    first: Index  # row
-    length: Index
-
-    @property
-    def offsets(self) -> Index:
-        """The place of the first cell of each gap, when the cells of all gaps stand in a row."""
-        return np.cumsum(self.length) - self.length
-
-    def cells(self) -> tuple[Index, Index]:
-        """Row and column of all cells, gap after gap. (cell,)"""
-        step = np.arange(self.length.sum()) - np.repeat(self.offsets, self.length)
-        return np.repeat(self.first, self.length) + step, np.repeat(self.column, self.length)
-
-    def at(self, chosen: slice | Index) -> "Gaps":
-        return Gaps(*(field[chosen] for field in self))
+MAX_GAPS = 1000  # that multivariate scores are averaged over: they take all pairs of draws, or of cells
+MAX_CELLS = 100  # of a gap, from its start, that the variogram score takes
 
 
 class Share(NamedTuple):
@@ -53,34 +32,47 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class JointScore:
-    """`roughness` is None if all gaps are single cells, or if the truth does not change in any."""
+    """What takes two cells is None if all gaps are single cells; `roughness`, too, if the truth does not change."""
 
     mean_coverage: Share  # how many gaps have their mean in its interval
     max_coverage: Share
     roughness: float | None  # mean |step| of the draws inside gaps, divided by that of the truth
     energy: float  # mean energy score of a gap
+    variogram: float | None  # mean variogram score (p = ½) of a pair of cells in a gap, averaged over gaps
+    lag_correlation: float | None  # of neighbouring errors in gaps: draws less their mean
+    true_lag_correlation: float | None  # the truth less the mean of the draws
+
+
+class _Sums(NamedTuple):
+    """Over neighbouring cells in gaps; of draws, their mean."""
+
+    steps: float  # |x_t+1 - x_t|
+    products: float  # e_t e_t+1, where e are deviations from the mean of the draws
+    squares: float  # (e_t² + e_t+1²) / 2
 
 
 class _GapScores(NamedTuple):
     mean_inside: Bools  # (gap,)
     max_inside: Bools  # (gap,)
-    draw_steps: float  # Σ |step|, a mean over draws
-    true_steps: float
+    draws: _Sums
+    truth: _Sums
 
 
-def find_gaps(panel: Panel, cells: Bools) -> Gaps:
+def find_gaps(panel: Panel, cells: Bools) -> Runs:
     """The gaps that hidden cells (row, feature) make."""
     if not cells.any():
         raise DataError("there is no hidden cell, so there is no gap")
-    column, row = np.nonzero(cells.T)
-    starts_series = np.zeros(len(cells) + 1, dtype=bool)
-    starts_series[panel.starts] = True
-    continues = (np.diff(column, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 1) & ~starts_series[row]
-    begins = np.flatnonzero(~continues)
-    return Gaps(column[begins], row[begins], np.diff(begins, append=len(row)))
+    return find_runs(panel, cells)
 
 
-def outage_of(panel: Panel, cells: Bools, gaps: Gaps) -> Index:
+def longer_gaps(panel: Panel, cells: Bools) -> Bools:
+    """The cells that lie in gaps of at least two. (row, feature)"""
+    gaps, longer = find_runs(panel, cells), np.zeros_like(cells)
+    longer[gaps.at(gaps.length > 1).cells()] = True
+    return longer
+
+
+def outage_of(panel: Panel, cells: Bools, gaps: Runs) -> Index:
     """The outage that each gap belongs to: a maximal run of rows in which some column is hidden. (gap,)"""
     outages = find_gaps(panel, np.asarray(cells.any(axis=1))[:, None])
     return np.searchsorted(outages.first, gaps.first, side="right") - 1
@@ -104,13 +96,23 @@ def score(
         raise DataError(f"{imputation.method} gives no draws, so gaps cannot be scored")
     cells = cells & units.varies
     gaps = find_gaps(imputation.panel, cells)
-    scores = [_score_gaps(*_scaled(imputation, truth, part, units), part, level) for part in _chunks(gaps)]
+    scores = [
+        _score_gaps(*_scaled(imputation, truth, part, units), part, level) for part in gaps.chunks(CELLS_PER_CHUNK)
+    ]
     groups = _groups(imputation.panel, cells, gaps, by_outage)
     inside = (np.concatenate([part[i] for part in scores]) for i in range(2))
     mean_coverage, max_coverage = (share(hits, np.ones(len(hits)), groups, seed) for hits in inside)
-    true_steps = sum(part.true_steps for part in scores)
-    roughness = sum(part.draw_steps for part in scores) / true_steps if true_steps else None
-    return JointScore(mean_coverage, max_coverage, roughness, _energy(imputation, truth, gaps, units, seed))
+    draws, true = (_total(sums) for sums in ([part.draws for part in scores], [part.truth for part in scores]))
+    energy, variogram = _multivariate(imputation, truth, gaps, units, seed)
+    return JointScore(
+        mean_coverage,
+        max_coverage,
+        _ratio(draws.steps, true.steps),
+        energy,
+        variogram,
+        _ratio(draws.products, draws.squares),
+        _ratio(true.products, true.squares),
+    )
 
 
 def cell_coverage(
@@ -137,19 +139,11 @@ def share(hits: NDArray[np.generic], counts: NDArray[np.generic], groups: Index,
     return Share(value, float(lower), float(upper))
 
 
-def _groups(panel: Panel, cells: Bools, gaps: Gaps, by_outage: bool) -> Index:
+def _groups(panel: Panel, cells: Bools, gaps: Runs, by_outage: bool) -> Index:
     return outage_of(panel, cells, gaps) if by_outage else np.arange(len(gaps.first))
 
 
-def _chunks(gaps: Gaps) -> Iterator[Gaps]:
-    """Gaps with some CELLS_PER_CHUNK cells at a time, to save memory."""
-    chunk = gaps.offsets // CELLS_PER_CHUNK
-    ends = np.append(np.flatnonzero(np.diff(chunk)) + 1, len(chunk))
-    for first, end in zip(np.append(0, ends), ends, strict=False):
-        yield gaps.at(slice(first, end))
-
-
-def _scaled(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling) -> tuple[Floats, Floats]:
+def _scaled(imputation: Imputation, truth: Floats, gaps: Runs, units: Scaling) -> tuple[Floats, Floats]:
     """Truth (cell,) and draws (cell, sample) of all cells of the gaps, in these units."""
     row, column = gaps.cells()
     draws = _draws_at(imputation, row * truth.shape[1] + column).values()
@@ -166,23 +160,34 @@ def _draws_at(imputation: Imputation, cells: Index) -> Draws:
     return imputation.draws.at(places)
 
 
-def _score_gaps(truth: Floats, draws: Floats, gaps: Gaps, level: float) -> _GapScores:
+def _score_gaps(truth: Floats, draws: Floats, gaps: Runs, level: float) -> _GapScores:
     inside = np.ones(len(truth) - 1, dtype=bool)  # steps from a cell to the next one that stay in a gap
     inside[gaps.offsets[1:] - 1] = False
+    centre = draws.mean(axis=1, keepdims=True)
     return _GapScores(
-        _inside(_mean(truth[:, None], gaps)[:, 0], _mean(draws, gaps), level),
-        _inside(_maximum(truth[:, None], gaps)[:, 0], _maximum(draws, gaps), level),
-        float(np.abs(np.diff(draws, axis=0)[inside]).sum() / draws.shape[1]),
-        float(np.abs(np.diff(truth)[inside]).sum()),
+        _inside(gaps.mean(truth), gaps.mean(draws), level),
+        _inside(gaps.maximum(truth), gaps.maximum(draws), level),
+        _sums(draws, centre, inside),
+        _sums(truth[:, None], centre, inside),
     )
 
 
-def _mean(values: Floats, gaps: Gaps) -> Floats:
-    return np.add.reduceat(values, gaps.offsets, axis=0) / gaps.length[:, None]
+def _sums(values: Floats, centre: Floats, inside: Bools) -> _Sums:
+    """Of values (cell, draw); `inside`: the pairs of neighbours that count. (cell - 1,)"""
+    errors, count = values - centre, values.shape[1]
+    return _Sums(
+        float(np.abs(np.diff(values, axis=0)[inside]).sum() / count),
+        float((errors[1:] * errors[:-1])[inside].sum() / count),
+        float((errors[1:] ** 2 + errors[:-1] ** 2)[inside].sum() / (2 * count)),
+    )
 
 
-def _maximum(values: Floats, gaps: Gaps) -> Floats:
-    return np.maximum.reduceat(values, gaps.offsets, axis=0)
+def _total(sums: list[_Sums]) -> _Sums:
+    return _Sums(*np.sum(sums, axis=0).tolist())
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 def _inside(truth: Floats, draws: Floats, level: float) -> Bools:
@@ -195,10 +200,21 @@ def _inside(truth: Floats, draws: Floats, level: float) -> Bools:
     return metrics.covered(truth, lower, upper)
 
 
-def _energy(imputation: Imputation, truth: Floats, gaps: Gaps, units: Scaling, seed: int) -> float:
-    """E‖X - x‖ - ½ E‖X - X'‖ over the cells of a gap, averaged over gaps; over some if there are many."""
-    count = len(gaps.first)
-    chosen = np.random.default_rng(seed).permutation(count)[:MAX_ENERGY]
-    parts = (_scaled(imputation, truth, gaps.at(np.array([i])), units) for i in chosen)
-    scores = [np.asarray(scoringrules.es_ensemble(true, draws.T, backend="numpy")) for true, draws in parts]
-    return float(np.mean(scores))
+def _multivariate(
+    imputation: Imputation, truth: Floats, gaps: Runs, units: Scaling, seed: int
+) -> tuple[float, float | None]:
+    """Energy and variogram score, averaged over gaps; over some if there are many.
+
+    Energy: E‖X - x‖ - ½ E‖X - X'‖ over the cells of a gap. Variogram: (E|X_s - X_t|^½ - |x_s - x_t|^½)², averaged
+    over its pairs of cells s ≠ t, so that long gaps do not outweigh short ones.
+    """
+    chosen = np.random.default_rng(seed).permutation(len(gaps.first))[:MAX_GAPS]
+    energy, variogram = list[Floats](), list[Floats]()
+    for i in chosen:
+        true, draws = _scaled(imputation, truth, gaps.at(np.array([i])), units)
+        energy.append(np.asarray(scoringrules.es_ensemble(true, draws.T, backend="numpy")))
+        true, draws = true[:MAX_CELLS], draws[:MAX_CELLS]
+        if len(true) > 1:
+            total = np.asarray(scoringrules.vs_ensemble(true, draws.T, backend="numpy"))
+            variogram.append(total / (len(true) * (len(true) - 1)))
+    return float(np.mean(energy)), float(np.mean(variogram)) if variogram else None

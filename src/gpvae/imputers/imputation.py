@@ -1,7 +1,7 @@
 """The result of an imputer: the filled values with their uncertainty."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -71,6 +71,10 @@ class Draws:
     def values(self) -> Floats:
         """The draws in the data's units. (cell, sample)"""
         return self.scaling.undo(self.scaled, self.feature)
+
+    def draw(self, number: int) -> Floats:
+        """One draw of every cell, in the data's units. (cell,)"""
+        return self.scaling.undo(self.scaled[:, number], self.feature)
 
     def most_likely(self) -> Floats:
         """For counts and classes: the median if they have an order, else the most frequent draw. (cell,)"""
@@ -201,7 +205,7 @@ class Imputation:
 
         The n draws of a cell are stratified over its distribution, which raises their variance by up to n/(n - 1).
         """
-        draws = self._require_draws()
+        draws = self.require_draws()
         stacked = np.repeat(self.panel.values[None], draws.count, axis=0)
         stacked.reshape(draws.count, -1)[:, self.cells] = draws.values().T
         return self.panel.restore(stacked)
@@ -229,6 +233,44 @@ class Imputation:
         extra, labels = ({}, {}) if interval is None else self._uncertainty_columns(interval)
         return self.panel.fill(self.mean_rows, extra, labels)
 
+    def completed(self, draw: int) -> Any:
+        """The original table with its gaps filled by one of the draws, of which the first is 0."""
+        return self.panel.fill(self._scatter(self.panel.values.copy(), self.require_draws().draw(draw)))
+
+    def tables(self) -> Iterator[Any]:
+        """The completed table of each draw in turn, for multiple imputation: see `gpvae.pool`."""
+        return (self.completed(draw) for draw in range(self.require_draws().count))
+
+    def aggregate(
+        self, function: str | Callable[[Any], Any] = "mean", by: str | float | None = None, level: float = 0.9
+    ) -> Any:
+        """An aggregate of the completed data, with its interval: every draw is aggregated on its own.
+
+            imputation.aggregate("mean", by="day")
+            imputation.aggregate(lambda table: table["wind"].corr(table["rain"]))
+
+        by: "gap", "series", "column" (the default), a period ("hour", "day", "week", "month", "year", or a duration
+            such as "15min", "6h", "2w"), or, where times are numbers, the length of a period. The result is a frame
+            like the data, for arrays a dict of columns: a row for each group of cells, with the number of its cells
+            and of those filled. `function` is "mean", "sum", "min", "max", or a function of the values (cell,) of a
+            group. Columns of text are left out.
+
+        Without `by`, a function gets the completed table and returns a number or an array; the result is an
+        `Aggregate` with estimate, std, lower, upper, and the values of all draws.
+        """
+        from gpvae.imputers.aggregate import aggregate
+
+        return aggregate(self, function, by, level)
+
+    def shift(self, deltas: Mapping[Any, float]) -> "Imputation":
+        """The same with a number added to all filled values and draws of some columns; observed values are kept.
+
+        For sensitivity analysis: what if the missing values of "bp" were 5 lower than their model says, {"bp": -5}?
+        """
+        from gpvae.imputers.shift import shifted
+
+        return shifted(self, deltas)
+
     def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
         """An HTML page that shows the data, the filled values and how far to trust them; written to `path` if given.
 
@@ -246,6 +288,13 @@ class Imputation:
             return page.of_part(self, MAX_INLINE_CELLS)._repr_html_()
         except Exception as error:
             return f"<pre>{escape(repr(self))}</pre><p>Its report cannot be shown: {escape(str(error))}</p>"
+
+    @property
+    def filled(self) -> Bools:
+        """Which cells were filled. (row, feature)"""
+        filled = np.zeros(self.panel.values.shape, dtype=bool)
+        filled.flat[self.cells] = True
+        return filled
 
     @property
     def has_intervals(self) -> bool:
@@ -304,7 +353,7 @@ class Imputation:
 
     @property
     def probability_rows(self) -> Floats:
-        draws = self._require_draws()
+        draws = self.require_draws()
         discrete = draws.scaling.of_kind(*DISCRETE)[draws.feature]
         shares = np.full(len(self.cells), np.nan)
         shares[discrete] = draws.at(discrete).share_of(self.values[discrete])
@@ -324,13 +373,13 @@ class Imputation:
         chosen = cells.flat[self.cells]
         if chosen.sum() != cells.sum():
             raise ValueError("draws exist only for missing cells")
-        return self._require_draws().at(chosen).values().T
+        return self.require_draws().at(chosen).values().T
 
     def _scatter(self, rows: Floats, values: Floats) -> Floats:
         rows.flat[self.cells] = values
         return rows
 
-    def _require_draws(self) -> Draws:
+    def require_draws(self) -> Draws:
         if self.draws is None:
             raise self._unavailable("samples")
         return self.draws

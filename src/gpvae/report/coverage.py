@@ -73,7 +73,7 @@ def verdict(coverage: Coverage) -> dict[str, Any]:
     overall = share(coverage.inside, coverage.block)
     value, independent = overall["share"], coverage.independent
     lead = f"Of {overall['cells']:,} held-out cells, {percent(value, 1)} lie in their 90 % interval"
-    if _is_low(value, overall["high"]):
+    if is_low(value, overall["high"]):
         name = "narrow"
         conclusion = "much too narrow; do not rely on them" if value < 0.8 else "somewhat too narrow; add a margin"
         sentence = f"{lead}: the intervals are {conclusion}."
@@ -89,7 +89,7 @@ def verdict(coverage: Coverage) -> dict[str, Any]:
     return {"verdict": name, "sentence": sentence, "share": float(coverage.inside.mean()), "cells": overall["cells"]}
 
 
-def _is_low(value: float, high: float) -> bool:
+def is_low(value: float, high: float) -> bool:
     """Whether a share in 90 % intervals is too low by more than chance; `high` is the upper end of its interval."""
     return value <= 0.9 - TOLERANCE and high < 0.9
 
@@ -127,7 +127,7 @@ def by_column(coverage: Coverage) -> dict[str, Any]:
 def _significantly_low(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Groups whose share is below 90 % by more than chance, corrected for their number; worst first."""
     z = NormalDist().inv_cdf(1 - 0.025 / len(groups))
-    low = [group for group in groups if _is_low(group["share"], wilson(group["share"], group["effective"], z)[1])]
+    low = [group for group in groups if is_low(group["share"], wilson(group["share"], group["effective"], z)[1])]
     return sorted(low, key=lambda group: group["share"])
 
 

@@ -15,9 +15,22 @@ from gpvae.report.coverage import (
 )
 from gpvae.report.errors import class_accuracies, numeric_errors
 from gpvae.report.evidence import Evidence, held_out_evidence
+from gpvae.report.gaps import over_gaps
 
 EMPTY: dict[str, Any] = dict.fromkeys(
-    ("cells", "caveat", "classes", "errors", "coverage", "calibration", "by_column", "by_distance", "pit", "unknown")
+    (
+        "cells",
+        "caveat",
+        "classes",
+        "errors",
+        "coverage",
+        "calibration",
+        "by_column",
+        "by_distance",
+        "pit",
+        "gaps",
+        "unknown",
+    )
 )
 
 
@@ -61,4 +74,5 @@ def _assess_intervals(evidence: Evidence) -> dict[str, Any]:
         "by_column": by_column(coverage),
         "by_distance": by_distance(coverage),
         "pit": rank_histogram(coverage) if with_draws else None,
+        "gaps": over_gaps(evidence),
     }
