@@ -83,8 +83,7 @@ class GPFactor(Imputer):
         for part in self._posteriors(panel, 0, seed):
             at, warp = np.ix_(part.rows, np.array(part.block.columns)), part.block.model.warp
             values, (mean, variance, _) = torch.from_numpy(scaled[at]).double(), part.posterior
-            warped = (warp(values) - mean).square() / variance + variance.log() + LOG_2PI
-            density[at] = (warp.log_slope(values) - 0.5 * warped).numpy()
+            density[at] = (warp.log_slope(values) + part.block.log_density(warp(values), mean, variance)).numpy()
         return density
 
     def _posteriors(self, panel: Panel, samples: int, seed: int) -> Iterator["_Part"]:
@@ -125,6 +124,17 @@ class Block(NamedTuple):
     columns: tuple[int, ...]
     model: FactorModel
 
+    def log_density(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Of N(mean, variance); if a row breaks a relation, nothing but the prior is known. (row, column)"""
+        doubt, prior = self.model.relations.doubts(), self.model.space.covariance(mean.new_zeros(())).diagonal()
+        obeying = torch.log1p(-doubt) + _log_normal(y - mean, variance)
+        return torch.logaddexp(obeying, doubt.log() + _log_normal(y, prior + self.model.noise))
+
+
+def _log_normal(x: Tensor, variance: Tensor) -> Tensor:
+    """Log N(x; 0, variance)."""
+    return -0.5 * (x.square() / variance + variance.log() + LOG_2PI)
+
 
 class _Part(NamedTuple):
     """Some rows of the panel, and the posterior of them: (row, column), draws (row, column, sample)."""
@@ -160,7 +170,7 @@ def _padded(group: list[Window]) -> NDArray[np.int64]:
 def _rows(model: FactorModel, scaled: Floats, times: Floats, index: NDArray[np.int64]) -> Rows:
     there = index > 0
     values = np.where(there[..., None], scaled[index - 1], np.nan)
-    observed = ~np.isnan(values)
+    observed = ~np.isnan(values) & ~model.relations.broken(torch.from_numpy(values)).numpy()
     delta = np.ones(index.shape)
     delta[:-1] = np.where(there[1:], times[index[1:] - 1] - times[index[:-1] - 1], 1)
     even = np.allclose(delta, 1, rtol=0, atol=1e-6)
