@@ -174,6 +174,15 @@ def many_series(count: int = 30) -> Array:
     return with_gaps(shared * [1, -2, 3, 0.5] + 0.3 * rng(7).normal(size=(count, 12, 4)), 0.6)
 
 
+def test_results_do_not_depend_on_the_order_of_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some of the series are enough to learn from."""
+    monkeypatch.setattr("gpvae.training.factor.ROUNDS", ((60, 20), (120, 20)))
+    values = many_series()
+    order = rng(8).permutation(len(values))
+    first, second = (GPFactor().fit(each).impute(each, samples=1) for each in (values, values[order]))
+    np.testing.assert_allclose(second.mean, first.mean[order], rtol=1e-4, atol=1e-4)
+
+
 def test_many_short_series_teach_what_they_share() -> None:
     values = many_series(100)
     hidden = np.where(np.isnan(values[..., 2]), np.nan, values[..., 2])

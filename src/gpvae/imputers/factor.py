@@ -145,14 +145,19 @@ class _Part(NamedTuple):
 
 
 def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
-    """Every series that has an observation, in columns that vary."""
+    """Every series that has an observation, in columns that vary, sorted: their order in the table must not matter."""
     scaled = schema.scaling.apply(panel.values)[:, schema.scaling.varies]
     ends = panel.starts + panel.lengths
     series = [
         Stretch((panel.times[start:end] - panel.times[start]) / schema.time_unit, scaled[start:end])
         for start, end in zip(panel.starts, ends, strict=True)
     ]
-    return [each for each in series if not np.isnan(each.values).all()]
+    return sorted((each for each in series if not np.isnan(each.values).all()), key=_rank)
+
+
+def _rank(stretch: Stretch) -> tuple[int, int, float]:
+    seen = stretch.values[~np.isnan(stretch.values)]
+    return len(stretch.values), len(seen), float(seen.mean())
 
 
 def _seed(seed: int, series: Any, column: int) -> int:
