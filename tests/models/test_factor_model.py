@@ -28,9 +28,9 @@ def no_relations(columns: int) -> Relations:
 
 
 def a_total() -> Relations:
-    """x3 = 0.5 + x0 - 2 x1."""
+    """x3 = 0.5 - 2 x0 + x1."""
     relations = no_relations(4)
-    relations.weights[3, :2], relations.offset[3] = numbers(1, -2), 0.5
+    relations.weights[3, :2], relations.offset[3] = numbers(-2, 1), 0.5
     relations.reach[3], relations.doubt[3] = 0.1, 0.01
     return relations
 
@@ -99,21 +99,21 @@ def test_standardising_gives_what_is_observed_mean_0_and_variance_1() -> None:
 
 def test_standardising_keeps_relations_linear() -> None:
     relations, values = a_total(), 3 + randn(60, 1, 4)
-    values[..., 3] = 0.5 + values[..., 0] - 2 * values[..., 1]
+    values[..., 3] = 0.5 - 2 * values[..., 0] + values[..., 1]
     observed = torch.rand(values.shape, generator=torch.Generator().manual_seed(3)) < 0.7
     base = Warp.straight(torch.full((4,), -9.0).double(), torch.full((4,), 9.0).double())
     y = base.standardising(numbers(1, 1, 0.5, 1), values, observed, relations)(values)
-    assert_close(y[..., 3], y[..., 0] - 2 * y[..., 1])
+    assert_close(y[..., 3], y[..., 1] - 2 * y[..., 0])
 
 
 def test_relations_complete_values_and_loadings() -> None:
     relations, base = a_total(), numbers(1, 2, 3, 0)
     assert relations.derived.tolist() == [False, False, False, True]
     assert relations.involved.tolist() == [True, True, False, True]
-    assert_close(relations.completed(base), numbers(1, 2, 3, -2.5))
-    assert_close(relations.completed(numbers(1, 2, 3, 99)), numbers(1, 2, 3, -2.5))
+    assert_close(relations.completed(base), numbers(1, 2, 3, 0.5))
+    assert_close(relations.completed(numbers(1, 2, 3, 99)), numbers(1, 2, 3, 0.5))
     loadings = randn(4, 6) * numbers(1, 1, 1, 0).unsqueeze(1)
-    assert_close(relations.loadings(loadings)[3], loadings[0] - 2 * loadings[1])
+    assert_close(relations.loadings(loadings)[3], loadings[1] - 2 * loadings[0])
     assert_close(relations.loadings(loadings)[:3], loadings[:3])
 
 
@@ -121,10 +121,10 @@ def test_rows_that_break_a_relation_are_those_that_are_complete_and_far_off() ->
     nan = math.nan
     x = torch.tensor(
         [
-            [1, 2, 3, -2.5],
-            [1, 2, 3, -2.41],
-            [1, 2, 3, -2.39],
-            [1, 2, nan, -2.61],
+            [1, 2, 3, 0.5],
+            [1, 2, 3, 0.59],
+            [1, 2, 3, 0.61],
+            [1, 2, nan, 0.39],
             [1, nan, 3, 50],
             [1, 2, 3, nan],
             [nan, nan, nan, nan],

@@ -72,13 +72,22 @@ def test_rounding_to_a_hundredth_leaves_its_variance() -> None:
 
 def test_sums_of_sums_of_columns_that_all_trend() -> None:
     """Everything is alike, so a few other columns are nearly enough; only the true parts leave nothing."""
-    trends = np.exp(walks(150, 2, seed=3) @ rng(3).normal(size=(2, 8)) / 4 + 0.05 * walks(150, 8, seed=4))
+    trends = np.exp(walks(150, 2, seed=3) @ rng(3).normal(size=(2, 8)) / 4 + 0.02 * walks(150, 8, seed=4))
     goods, services = trends[:, :3].sum(1), trends[:, 3:6].sum(1)
     rows = np.column_stack([goods + services, goods, services, trends])
     rows = (rows - rows.mean(0)) / rows.std(0)
     relations, _ = find_relations(with_gaps(rows, 0.05))
     assert len(supports(relations)) == 3
     np.testing.assert_allclose(errors(relations, rows), 0, atol=1e-9)
+
+
+def test_a_column_that_is_nearly_the_sum_is_left_out_of_it() -> None:
+    """It explains most at first, and nothing once the parts are there."""
+    parts = walks(300, 2)
+    total = parts.sum(1)
+    rows = np.column_stack([parts, total, total + 0.1 * rng(5).normal(size=300)])
+    ((derived, others),) = supports(find_relations(rows)[0]).items()
+    assert sorted([derived, *others]) == [0, 1, 2]
 
 
 def test_columns_that_bring_nothing_are_left_out() -> None:
@@ -106,9 +115,9 @@ def test_a_relation_that_many_rows_break_is_none() -> None:
 
 
 def test_a_column_that_rarely_moves_is_not_determined_by_others() -> None:
-    rows = walks(400, 3)
-    rows[:, 2] = 0
-    rows[[50, 250], 2] = 14
+    """But for two rows it is constant: that others agree on the rest says nothing."""
+    rows = np.column_stack([walks(400, 1), np.zeros((400, 2))])
+    rows[[50, 250], 1:] = [[10, 14], [14, 10]]
     assert not supports(find_relations(rows)[0])
 
 
