@@ -72,7 +72,7 @@ def test_rounding_to_a_hundredth_leaves_its_variance() -> None:
 
 def test_sums_of_sums_of_columns_that_all_trend() -> None:
     """Everything is alike, so a few other columns are nearly enough; only the true parts leave nothing."""
-    trends = np.exp(walks(150, 2, seed=3) @ rng(3).normal(size=(2, 8)) / 4 + 0.02 * walks(150, 8, seed=4))
+    trends = np.exp(walks(150, 2, seed=3) @ rng(3).normal(size=(2, 8)) / 4 + 0.003 * walks(150, 8, seed=4))
     goods, services = trends[:, :3].sum(1), trends[:, 3:6].sum(1)
     rows = np.column_stack([goods + services, goods, services, trends])
     rows = (rows - rows.mean(0)) / rows.std(0)
