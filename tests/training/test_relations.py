@@ -81,6 +81,14 @@ def test_sums_of_sums_of_columns_that_all_trend() -> None:
     np.testing.assert_allclose(errors(relations, rows), 0, atol=1e-9)
 
 
+def test_a_small_part_belongs_to_the_sum() -> None:
+    """Without it little is left already, but with it nothing."""
+    parts = walks(300, 3)
+    rows = np.column_stack([parts, parts @ [1, 1, 0.002]])
+    ((derived, others),) = supports(find_relations(rows)[0]).items()
+    assert sorted([derived, *others]) == [0, 1, 2, 3]
+
+
 def test_a_column_that_is_nearly_the_sum_is_left_out_of_it() -> None:
     """It explains most at first, and nothing once the parts are there."""
     parts = walks(300, 2)
