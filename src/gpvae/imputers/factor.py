@@ -103,8 +103,7 @@ class GPFactor(Imputer):
         for part in self._posteriors(panel, 0, seed):
             at, warp = np.ix_(part.rows, np.array(part.block.columns)), part.block.model.warp
             values, (mean, variance, _) = torch.from_numpy(scaled[at]).double(), part.posterior
-            warped = (warp(values) - mean).square() / variance + variance.log() + LOG_2PI
-            density[at] = (warp.log_slope(values) - 0.5 * warped).numpy()
+            density[at] = (warp.log_slope(values) + part.block.log_density(warp(values), mean, variance)).numpy()
         return density
 
     def _posteriors(self, panel: Panel, samples: int, seed: int, *, causal: bool = False) -> Iterator["_Part"]:
@@ -196,6 +195,17 @@ class Block(NamedTuple):
     columns: tuple[int, ...]
     model: FactorModel
 
+    def log_density(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Of N(mean, variance); if a row breaks a relation, nothing but the prior is known. (row, column)"""
+        doubt, prior = self.model.relations.doubts(), self.model.space.covariance(mean.new_zeros(())).diagonal()
+        obeying = torch.log1p(-doubt) + _log_normal(y - mean, variance)
+        return torch.logaddexp(obeying, doubt.log() + _log_normal(y, prior + self.model.noise))
+
+
+def _log_normal(x: Tensor, variance: Tensor) -> Tensor:
+    """Log N(x; 0, variance)."""
+    return -0.5 * (x.square() / variance + variance.log() + LOG_2PI)
+
 
 class _Part(NamedTuple):
     """Some rows of the panel, and the posterior of them: (row, column), draws (row, column, sample)."""
@@ -206,14 +216,19 @@ class _Part(NamedTuple):
 
 
 def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
-    """Every series that has an observation, in columns that vary."""
+    """Every series that has an observation, in columns that vary, sorted: their order in the table must not matter."""
     scaled = schema.scaling.apply(panel.values)[:, schema.scaling.varies]
     ends = panel.starts + panel.lengths
     series = [
         Stretch((panel.times[start:end] - panel.times[start]) / schema.time_unit, scaled[start:end])
         for start, end in zip(panel.starts, ends, strict=True)
     ]
-    return [each for each in series if not np.isnan(each.values).all()]
+    return sorted((each for each in series if not np.isnan(each.values).all()), key=_rank)
+
+
+def _rank(stretch: Stretch) -> tuple[int, int, float]:
+    seen = stretch.values[~np.isnan(stretch.values)]
+    return len(stretch.values), len(seen), float(seen.mean())
 
 
 def _extent(stretches: list[Stretch]) -> Extent:
@@ -236,7 +251,7 @@ def _padded(group: list[Window]) -> NDArray[np.int64]:
 def _rows(model: FactorModel, scaled: Floats, times: Floats, index: NDArray[np.int64]) -> Rows:
     there = index > 0
     values = np.where(there[..., None], scaled[index - 1], np.nan)
-    observed = ~np.isnan(values)
+    observed = ~np.isnan(values) & ~model.relations.broken(torch.from_numpy(values)).numpy()
     delta = np.ones(index.shape)
     delta[:-1] = np.where(there[1:], times[index[1:] - 1] - times[index[:-1] - 1], 1)
     delta = unit_steps(delta)

@@ -96,10 +96,15 @@ class Warp:
 
 @dataclass(frozen=True)
 class Relations:
-    """Columns that are, but for noise, a constant and a weighted sum of others: x = c + B x."""
+    """Columns that are, but for noise, a constant and a weighted sum of others: x = c + B x.
+
+    A few rows may break a relation; there the derived cell tells nothing.
+    """
 
     weights: Tensor  # (column, column) B: rows of derived columns, columns of those that they derive from
     offset: Tensor  # (column,) c
+    reach: Tensor  # (column,) the most that is left of a derived cell in a row that obeys
+    doubt: Tensor  # (column,) probability that a row breaks it, 0 of columns that are not derived
 
     @property
     def derived(self) -> Tensor:
@@ -110,6 +115,17 @@ class Relations:
     def involved(self) -> Tensor:
         """(column,) bool"""
         return self.derived | self.weights.ne(0).any(0)
+
+    def broken(self, x: Tensor) -> Tensor:
+        """Derived cells of complete rows that break the relation; x is NaN where not observed. (…, column) bool"""
+        missing, x = x.isnan(), x.nan_to_num()
+        needed = self.weights.ne(0).to(x.dtype) + torch.eye(len(self.weights), dtype=x.dtype)
+        complete = missing.to(x.dtype) @ needed.T == 0
+        return self.derived & complete & ((x - self.offset - x @ self.weights.T).abs() > self.reach)
+
+    def doubts(self) -> Tensor:
+        """Probability that a row breaks a relation that involves the column. (column,)"""
+        return torch.maximum(self.doubt, (self.doubt.unsqueeze(1) * self.weights.ne(0)).amax(0))
 
     def completed(self, x: Tensor) -> Tensor:
         """Values of all columns from those of columns that are not derived. (column,)"""

@@ -19,9 +19,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gpvae.gp.state_space import Rows, State, filter_rows, log_likelihood, stationary
-from gpvae.models.factor import FactorModel, Warp
-from gpvae.training.factor_start import FLOOR, first_model
+from gpvae.models.factor import FactorModel, Relations, Warp
+from gpvae.training.factor_start import first_model
 from gpvae.training.periods import Stretch
+from gpvae.training.relations import FLOOR
 
 LANE, CONTEXT = 64, 256  # rows of a window, and before it
 ROUNDS = ((1024, 40), (2048, 40))  # complete rows to learn from, more where much is missing; and evaluations at most
@@ -66,12 +67,19 @@ class Windows:
 def learn(stretches: list[Stretch]) -> FactorModel:
     """Choose what the model is made of, and maximise the likelihood."""
     model = first_model(stretches)
+    stretches = [_obeying(each, model.relations) for each in stretches]
     for rows, evaluations in ROUNDS:
         lane, places = chosen_windows(stretches, rows)
         windows = Windows.of(stretches, places, lane)
         before = Windows.of(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)
         model = _fitted(model, windows, _known(model, before), evaluations)
     return model
+
+
+def _obeying(stretch: Stretch, relations: Relations) -> Stretch:
+    """Without derived cells that break the relation."""
+    broken = relations.broken(torch.from_numpy(stretch.values)).numpy()
+    return replace(stretch, values=np.where(broken, np.nan, stretch.values))
 
 
 def chosen_windows(stretches: list[Stretch], rows: int) -> tuple[int, list[tuple[int, int]]]:

@@ -22,7 +22,7 @@ TAILS = 4.0  # degrees of freedom
 
 def shared_factors(parts: list[Floats]) -> tuple[Floats, Floats]:
     """W and ψ, for columns of variance 1, with the number of factors that predicts each part best from the others."""
-    parts, columns = [_centred(part) for part in parts], parts[0].shape[1]
+    parts, columns = [centred(part) for part in parts], parts[0].shape[1]
     rows = np.concatenate(parts)
     spread = np.sqrt(np.nanmean(np.concatenate([rows, np.full((1, columns), 1e-6)]) ** 2, axis=0))
     rows, parts = rows / spread, [part / spread for part in parts]
@@ -43,9 +43,10 @@ def _fewest(scores: Floats) -> int:
     return int(np.argmax(lost.mean(1) <= chance + BETTER))
 
 
-def _centred(part: Floats) -> Floats:
-    seen = ~np.isnan(part)
-    return part - np.where(seen, part, 0).sum(0) / np.maximum(seen.sum(0), 1)
+def centred(rows: Floats) -> Floats:
+    """Less the mean of what is observed of each column."""
+    seen = ~np.isnan(rows)
+    return rows - np.where(seen, rows, 0).sum(0) / np.maximum(seen.sum(0), 1)
 
 
 def _model(parts: tuple[Floats, Floats]) -> Floats:
@@ -58,18 +59,17 @@ def normal_covariance(rows: Floats, start: Floats, sweeps: int) -> Floats:
 
     A little of the identity is added, as if seen in ten rows of each column: little seen together, little known.
     """
-    covariance, columns = torch.from_numpy(start), start.shape[0]
-    prior = 10 * torch.eye(columns, dtype=torch.float64) / max(len(rows), 10)
-    values, observed, count = _tensors(rows)
+    covariance, (values, observed, count) = torch.from_numpy(start), _tensors(rows)
+    share = (count / max(len(rows), 1)).clamp(min=1e-3)
+    prior = LEAST * 10 / max(len(rows), 10) / share
+    scale = (1 + prior).sqrt()
     for _ in range(sweeps if len(rows) else 0):
         last = covariance
         chol, masked = _seen(covariance, observed)
         gain = torch.cholesky_solve(masked.mT, chol)  # S_oo⁻¹ S_o·
         filled = (gain.mT @ values.unsqueeze(-1)).squeeze(-1)
         left = len(rows) * covariance - (masked @ gain).sum(0)
-        moved = (filled.T @ filled + left) / len(rows)
-        known = (count / len(rows)).clamp(min=1e-3)
-        moved = (moved + LEAST * prior / known) / (1 + LEAST * prior / known)
+        moved = ((filled.T @ filled + left) / len(rows) + prior.diag()) / torch.outer(scale, scale)
         covariance = (moved + moved.T) / 2
         if float((covariance - last).abs().max()) < CONVERGED:
             break

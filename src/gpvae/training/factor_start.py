@@ -19,13 +19,12 @@ from gpvae.gp.state_space import Kind
 from gpvae.models.factor import Composition, FactorModel, Relations, Warp
 from gpvae.training.factor_analysis import shared_factors
 from gpvae.training.periods import Stretch, periods
-from gpvae.training.relations import find_relations
+from gpvae.training.relations import FLOOR, find_relations
 
 FOLDS = 4
 MAX_ROWS, MAX_NUMBERS = 3000, 1_500_000  # that covariances are estimated from; and rows times columns squared
 SLOW, FAST, OWN, WHITE = 50.0, 4.0, 10.0, 0.3  # length scales that learning starts from, in rows
 TAIL = 0.01  # of the values lie beyond each end of what a warp is learned on
-FLOOR = 1e-6  # of the noise: two equal columns differ by a thousandth of their deviation
 
 
 class Shared(NamedTuple):

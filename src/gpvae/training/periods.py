@@ -109,7 +109,7 @@ def _highest(ratio: Floats, count: float, price: float) -> tuple[float, int, int
     """The highest gain over all columns, less their price, its place and its width; narrow peaks are preferred."""
     best = (0.0, 0, 1)
     for width in WIDTHS:
-        smooth = np.maximum(uniform_filter1d(ratio, width, axis=0), 1)
+        smooth = np.maximum(uniform_filter1d(ratio, width, axis=0, mode="constant", cval=1), 1)
         gain = count * max(1, width / BINS) * (smooth - 1 - np.log(smooth))
         gain = np.maximum(gain - price, 0).sum(1)
         i = int(gain.argmax())
