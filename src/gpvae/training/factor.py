@@ -33,6 +33,7 @@ BOUNDS = {  # of the parameters, most of them learned as logarithms
     "amplitude": (1e-3, 30.0),
     "noise": (FLOOR, 3.0),
     "exponent": (0.05, 1.95),
+    "tail": (1e-3, 10.0),
 }
 
 
@@ -135,9 +136,14 @@ class _Vector:
             "amplitude": model.amplitude.log(),
             "noise": model.noise.log(),
             "exponent": model.warp.exponent,
+            "tail": model.warp.tail,
         }
         self.shapes = {name: part.shape for name, part in parts.items()}
-        fixed = {"weights": model.relations.derived.unsqueeze(1), "exponent": model.relations.involved}
+        fixed = {
+            "weights": model.relations.derived.unsqueeze(1),
+            "exponent": model.relations.involved,
+            "tail": model.relations.involved.unsqueeze(1),
+        }
         self.bounds = [
             bound for name, part in parts.items() for bound in _bounds(name, part, fixed.get(name, torch.tensor(False)))
         ]
@@ -154,14 +160,14 @@ class _Vector:
             weights=parts["weights"] * self.scale,
             amplitude=parts["amplitude"].exp(),
             noise=parts["noise"].exp(),
-            warp=self.base.warp.standardising(
-                parts["exponent"], self.windows.values, self.windows.observed, self.base.relations
+            warp=replace(self.base.warp, exponent=parts["exponent"], tail=parts["tail"]).standardising(
+                self.windows.values, self.windows.observed, self.base.relations
             ),
         )
 
 
 def _bounds(name: str, start: Tensor, fixed: Tensor) -> Iterator[tuple[float, float]]:
     """Of each number; those that are fixed stay as they are."""
-    low, high = BOUNDS[name] if name in ("weights", "exponent") else map(math.log, BOUNDS[name])
+    low, high = BOUNDS[name] if name in ("weights", "exponent", "tail") else map(math.log, BOUNDS[name])
     for value, stays in zip(start.flatten().tolist(), fixed.expand_as(start).flatten().tolist(), strict=True):
         yield (value, value) if stays else (low, high)

@@ -59,7 +59,7 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     exact = [d for d, column in enumerate(base) if relations.weights[:, column].any()]
     own += [Own("exponential", WHITE, d, 0.3 * psi[d]) for d in exact]  # noise that derived columns have too
     variances[base[exact]] = FLOOR
-    return _assembled(shared, own, base, variances, relations, _range(rows))
+    return _assembled(shared, own, base, variances, relations, _straight(rows))
 
 
 def _shared(stretches: list[Stretch], levels: Floats) -> list[Shared]:
@@ -88,7 +88,7 @@ def _assembled(
     base: NDArray[np.int64],
     variances: Floats,
     relations: Relations,
-    known: tuple[Floats, Floats],
+    warp: Warp,
 ) -> FactorModel:
     """Of all columns; `shared` and `own` are about those that are not derived."""
     weights = np.zeros((len(variances), sum(each.weights.shape[1] for each in shared)))
@@ -102,16 +102,16 @@ def _assembled(
         weights=_numbers(weights),
         amplitude=_numbers([math.sqrt(each.variance) for each in own]),
         noise=_numbers(variances),
-        warp=Warp.straight(*map(_numbers, known)),
+        warp=warp,
         relations=relations,
     )
 
 
-def _range(rows: Floats) -> tuple[Floats, Floats]:
-    """Where each column lies, but for a few values at its ends; 0 where it is not observed. (column,)"""
+def _straight(rows: Floats) -> Warp:
+    """Between where each column lies, but for a few values at its ends; 0 where it is not observed."""
     rows = np.where(np.isnan(rows).all(axis=0), 0, rows)
-    low, high = np.nanquantile(rows, [TAIL, 1 - TAIL], axis=0)
-    return low, high
+    least, low, high, most = np.nanquantile(rows, [0, TAIL, 1 - TAIL, 1], axis=0)
+    return Warp.straight(_numbers(np.stack([low, high], axis=1)), _numbers(np.stack([least, most], axis=1)))
 
 
 def _numbers(values: ArrayLike) -> Tensor:
