@@ -24,6 +24,7 @@ from gpvae.training.relations import find_relations
 FOLDS = 4
 MAX_ROWS, MAX_NUMBERS = 3000, 1_500_000  # that covariances are estimated from; and rows times columns squared
 SLOW, FAST, OWN, WHITE = 50.0, 4.0, 10.0, 0.3  # length scales that learning starts from, in rows
+LEFT = 0.002  # of a column that its own process and noise start with, at least
 TAIL = 0.01  # of the values lie beyond each end of what a warp is learned on
 FLOOR = 1e-6  # of the noise: two equal columns differ by a thousandth of their deviation
 
@@ -53,6 +54,7 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     base = np.flatnonzero(~relations.derived.numpy())
     chosen = [each.of(base) for each in stretches]
     levels, psi = shared_factors(in_parts(chosen, steps=False))
+    psi = np.maximum(psi, LEFT)
     shared, own = _shared(chosen, levels), _own(chosen, psi)
     variances = np.maximum(left, FLOOR)
     variances[base] = 0.3 * psi
