@@ -45,10 +45,7 @@ def impute(
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
     report: options.Report = None,
-    draws: Annotated[
-        Path | None,
-        typer.Option(help="Write a completed table for each of the --samples draws, for multiple imputation."),
-    ] = None,
+    draws: options.Draws = None,
     force: options.Force = False,
 ) -> None:
     """Fill the gaps of a table.
@@ -62,8 +59,6 @@ def impute(
     `gpvae impute weather.csv --method brits --conformal -o filled.csv`
 
     `gpvae impute weather.csv -o filled.csv --report report.html`
-
-    `gpvae impute weather.csv -o filled.csv --draws draws.parquet --samples 20`
 
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
     `<name>_upper`, the ends of the interval around each filled value; categories get `<name>_probability` instead.
@@ -80,9 +75,7 @@ def impute(
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         level = interval_level(interval, imputer, samples)
         _require_room_for_intervals(table, panel, level)
-        if draws:
-            others = [path for path in (data, output, checkpoint_path(output), report) if path]
-            tables.require_draws_path(draws, table, imputer, *others, force=force)
+        tables.require_draws_path(draws, table, imputer, data, output, checkpoint_path(output), report, force=force)
         if not model:
             require_calibration_cells(imputer, _until(panel, fit_until), level)
             if panel.observed.all() and not (report or draws):
@@ -91,8 +84,7 @@ def impute(
             fit_with_checkpoint(imputer, _until(panel, fit_until), output)
         imputation = imputer.impute(panel, samples=samples, seed=seed, causal=causal)
         _write_filled(imputation, level, table, output, force)
-        if draws:
-            tables.write_draws(imputation, table, draws, force)
+        tables.write_draws(imputation, table, draws, force)
         _print_reliability(imputation, level)
         tables.write_report(imputation, report, force)
 

@@ -105,4 +105,8 @@ FitUntil = Annotated[
         help="Fit on the rows before this time only, then fill all rows.  [default: fit on all rows]",
     ),
 ]
+Draws = Annotated[
+    Path | None,
+    typer.Option("--draws", help="Write a completed table for each of the --samples draws, for multiple imputation."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

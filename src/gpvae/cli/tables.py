@@ -84,11 +84,15 @@ def require_report_path(report: Path | None, *other_files: Path, force: bool) ->
         _require_free("--report", report, other_files, force)
 
 
-def require_draws_path(draws: Path, table: "TableFile", imputer: "Imputer", *other_files: Path, force: bool) -> None:
+def require_draws_path(
+    draws: Path | None, table: "TableFile", imputer: "Imputer", *other_files: Path | None, force: bool
+) -> None:
     """Before any training: check that there will be draws, and that they can be written."""
     from gpvae import DataError
     from gpvae.data.files import file_kind
 
+    if draws is None:
+        return
     if not imputer.gives_distributions:
         raise DataError(f"--draws: {imputer.name} gives single values, without draws")
     file_kind(draws)
@@ -96,11 +100,11 @@ def require_draws_path(draws: Path, table: "TableFile", imputer: "Imputer", *oth
     table.require_no_columns([DRAW])
 
 
-def _require_free(option: str, path: Path, other_files: Sequence[Path], force: bool) -> None:
+def _require_free(option: str, path: Path, other_files: Sequence[Path | None], force: bool) -> None:
     from gpvae import DataError
     from gpvae.data.files import require_writable
 
-    if path.resolve() in [other.resolve() for other in other_files]:
+    if path.resolve() in [other.resolve() for other in other_files if other]:
         raise DataError(f"{option}: {path} is already used by this command; choose another file")
     try:
         require_writable(path, force=force)
@@ -108,11 +112,12 @@ def _require_free(option: str, path: Path, other_files: Sequence[Path], force: b
         raise DataError(f"{option}: {error}") from None
 
 
-def write_draws(imputation: "Imputation", table: "TableFile", path: Path, force: bool) -> None:
+def write_draws(imputation: "Imputation", table: "TableFile", path: Path | None, force: bool) -> None:
     from gpvae.data.stacked import write_stacked
 
-    write_stacked(table, path, imputation.tables(), number=DRAW, force=force)
-    say(f"{imputation.require_draws().count:,} completed tables, one for each draw: {path}")
+    if path:
+        write_stacked(table, path, imputation.tables(), number=DRAW, force=force)
+        say(f"{imputation.require_draws().count:,} completed tables, one for each draw: {path}")
 
 
 def write_report(result: "Imputation | Evaluation", path: Path | None, force: bool) -> None:

@@ -22,6 +22,7 @@ from gpvae.gp.state_space import STATES, Kind, StateSpace
 NODES, WEIGHTS = (torch.from_numpy(x).unsqueeze(-1) for x in hermegauss(9))
 LAGS = 2000  # at which a kernel is averaged
 WHITE = 0.5  # time units: a process of a column that is shorter than this is noise
+TINY = 1e-12  # instead of κ = 0, to divide by
 
 
 @dataclass(frozen=True)
@@ -32,29 +33,31 @@ class Warp:
 
         x ≥ 0: ((1 + x)^λ - 1) / λ,     x < 0: -((1 - x)^(2-λ) - 1) / (2 - λ),     0 < λ < 2,
 
-    and beyond that the tangent goes on, so what is far from the data does not explode when it is bent back.
+    and at a distance u beyond them, where the slope is s, it goes on as s log(1 + κu) / κ, or s u where κ = 0: what is
+    far from the data pulls little. Bent back, nothing is further from the data than they are wide.
     """
 
     exponent: Tensor  # (column,) λ
+    tail: Tensor  # (column, 2) κ below low and above high
     centre: Tensor  # (column,)
     spread: Tensor  # (column,)
-    low: Tensor  # (column,)
-    high: Tensor  # (column,)
+    edges: Tensor  # (column, 2) low and high
+    extent: Tensor  # (column, 2) of the data: from the least value to the most
 
     @classmethod
-    def straight(cls, low: Tensor, high: Tensor) -> "Warp":
-        """The identity, to be learned between low and high."""
-        ones = torch.ones_like(low)
-        return cls(ones, torch.zeros_like(ones), ones, low, high)
+    def straight(cls, edges: Tensor, data: Tensor) -> "Warp":
+        """The identity, to be learned between the edges and beyond."""
+        ones = torch.ones(len(edges), dtype=edges.dtype)
+        return cls(ones, torch.zeros_like(edges), torch.zeros_like(ones), ones, edges, data)
 
-    def standardising(self, exponent: Tensor, values: Tensor, observed: Tensor, relations: "Relations") -> "Warp":
+    def standardising(self, values: Tensor, observed: Tensor, relations: "Relations") -> "Warp":
         """Such that what is observed of each column (…, column) has mean 0 and variance 1; relations stay linear."""
-        bent = replace(self, exponent=exponent)._bent(values).masked_fill(~observed, 0).flatten(0, -2)
+        bent = self._bent(values).masked_fill(~observed, 0).flatten(0, -2)
         count = observed.flatten(0, -2).sum(0)
         centre = bent.sum(0) / count.clamp(min=1)
         variance = bent.square().sum(0) / count.clamp(min=1) - centre.square()
         spread = torch.where((variance > 1e-12) & ~relations.involved, variance, 1).sqrt()
-        return Warp(exponent, relations.completed(centre), spread, self.low, self.high)
+        return replace(self, centre=relations.completed(centre), spread=spread)
 
     def __call__(self, x: Tensor) -> Tensor:
         return (self._bent(x) - self.centre) / self.spread
@@ -62,10 +65,15 @@ class Warp:
     def inverse(self, y: Tensor) -> Tensor:
         """Back to x; y (…, column)."""
         bent = self.centre + self.spread * y
-        inside = torch.minimum(torch.maximum(bent, self._bent(self.low)), self._bent(self.high))
+        low, high = self._power(self.edges.mT).unbind(-2)
+        inside = torch.minimum(torch.maximum(bent, low), high)
         power = torch.where(inside >= 0, self.exponent, 2 - self.exponent)
         x = inside.sign() * torch.expm1(torch.log1p(power * inside.abs()) / power)
-        return x + (bent - inside) * torch.exp(-self._log_slope(x))
+        beyond = (bent - inside) * torch.exp(-self._log_slope(x))
+        kappa, u = self._tail(beyond), beyond.abs()
+        x = x + beyond.sign() * torch.where(kappa > 0, torch.expm1(kappa * u) / kappa.clamp(min=TINY), u)
+        least, most = self.extent.unbind(-1)
+        return torch.minimum(torch.maximum(x, 2 * least - most), 2 * most - least)
 
     def moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation of x where y ~ N(mean, variance), by Gauss–Hermite quadrature. (column,)"""
@@ -79,19 +87,29 @@ class Warp:
 
     def log_slope(self, x: Tensor) -> Tensor:
         """Log dy/dx."""
-        return self._log_slope(self._inside(x)) - self.spread.log()
+        inside = self._inside(x)
+        return self._log_slope(inside) - torch.log1p(self._tail(x - inside) * (x - inside).abs()) - self.spread.log()
 
     def _bent(self, x: Tensor) -> Tensor:
         inside = self._inside(x)
-        power = torch.where(inside >= 0, self.exponent, 2 - self.exponent)
-        bent = inside.sign() * torch.expm1(power * inside.abs().log1p()) / power
-        return bent + (x - inside) * torch.exp(self._log_slope(inside))
+        beyond = x - inside
+        kappa, u = self._tail(beyond), beyond.abs()
+        bent = torch.where(kappa > 0, torch.log1p(kappa * u) / kappa.clamp(min=TINY), u)
+        return self._power(inside) + beyond.sign() * bent * torch.exp(self._log_slope(inside))
+
+    def _power(self, x: Tensor) -> Tensor:
+        power = torch.where(x >= 0, self.exponent, 2 - self.exponent)
+        return x.sign() * torch.expm1(power * x.abs().log1p()) / power
 
     def _log_slope(self, x: Tensor) -> Tensor:
         return (self.exponent - 1) * x.sign() * x.abs().log1p()
 
+    def _tail(self, beyond: Tensor) -> Tensor:
+        return torch.where(beyond < 0, *self.tail.unbind(-1))
+
     def _inside(self, x: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(x, self.low), self.high)
+        low, high = self.edges.unbind(-1)
+        return torch.minimum(torch.maximum(x, low), high)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Learning a `FactorModel`: gradients of the marginal likelihood, by L-BFGS.
+"""Learning a `FactorModel`: stochastic gradients of the marginal likelihood, by Adam.
 
-Long series are learned from windows, spread evenly over the data and worked on side by side, so the cost of learning
-does not grow with the data. Each window is predicted from the rows before it:
+Long series are learned from windows, spread evenly over the data and worked on side by side, some in each step, so the
+cost of learning does not grow with the data. Each window is predicted from the rows before it:
 
     Σ_windows log p(rows of the window | `CONTEXT` rows before it)
 
-where what the earlier rows say of the window's first state is taken from the parameters of the last round. The
+where what the earlier rows say of the window's first state is taken from the parameters of a few steps ago. The
 gradient of that has mean zero at the truth, so nothing is lost by it but some of what long memory could teach.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from gpvae.gp.state_space import Rows, State, filter_rows, log_likelihood, stationary
@@ -25,16 +24,21 @@ from gpvae.training.periods import Stretch
 from gpvae.training.relations import FLOOR
 
 LANE, CONTEXT = 64, 256  # rows of a window, and before it
-ROUNDS = ((1024, 40), (2048, 40))  # complete rows to learn from, more where much is missing; and evaluations at most
+ROWS, BATCH = 8192, 1024  # to learn from, more where much is missing, and of one step
+WARPED = 4096  # rows, about, whose mean and deviation a warp takes away
 SPARSE = 4.0  # times as many rows, at most, where much is missing
-TOLERANCE = 2e-4  # nats for each cell that a step of the optimiser must bring
-BOUNDS = {  # of the parameters, most of them learned as logarithms
+STEPS, RATE, WARM_UP = 100, 0.05, 10  # of the optimiser; its rate grows at first, and falls to 0 like a cosine
+MOMENTS = (0.9, 0.95)
+REFRESH = 50  # steps after which the rows before all windows are filtered again
+BOUNDS = {  # of the parameters
     "length": (0.3, 3e5),
-    "weights": (-1e3, 1e3),
+    "weights": (-math.inf, math.inf),
     "amplitude": (1e-3, 30.0),
     "noise": (FLOOR, 3.0),
     "exponent": (0.05, 1.95),
+    "tail": (1e-3, 10.0),
 }
+PACE = {"length": 1.0, "amplitude": 1.0, "noise": 3.0}  # learned as logarithms, which change as fast as this
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,16 @@ class Windows:
     observed: Tensor  # (time, window, column) bool
     delta: Tensor  # (time, window), or (1, 1) on an even grid
 
+    def of(self, lanes: Tensor) -> "Windows":
+        """Some of them."""
+        delta = self.delta if self.delta.shape[1] == 1 else self.delta[:, lanes]
+        return Windows(self.values[:, lanes], self.observed[:, lanes], delta)
+
     def rows(self, warp: Warp) -> Rows:
         return Rows(warp(self.values).unsqueeze(-1), self.observed, self.delta)
 
     @classmethod
-    def of(cls, stretches: list[Stretch], places: list[tuple[int, int]], length: int) -> "Windows":
+    def at(cls, stretches: list[Stretch], places: list[tuple[int, int]], length: int) -> "Windows":
         """From each (series, first row); rows before the beginning and behind the end of a series are empty."""
         values = np.full((length, len(places), stretches[0].values.shape[1]), np.nan)
         delta = np.ones((length, len(places)))
@@ -68,12 +77,21 @@ def learn(stretches: list[Stretch]) -> FactorModel:
     """Choose what the model is made of, and maximise the likelihood."""
     model = first_model(stretches)
     stretches = [_obeying(each, model.relations) for each in stretches]
-    for rows, evaluations in ROUNDS:
-        lane, places = chosen_windows(stretches, rows)
-        windows = Windows.of(stretches, places, lane)
-        before = Windows.of(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)
-        model = _fitted(model, windows, _known(model, before), evaluations)
-    return model
+    lane, places = chosen_windows(stretches)
+    windows = Windows.at(stretches, places, lane)
+    before = Windows.at(stretches, [(series, first - CONTEXT) for series, first in places], CONTEXT)
+    every = math.ceil(len(places) * lane / WARPED)
+    parameters = _Parameters(model, windows.of(torch.arange(0, len(places), every)))
+    optimiser, start = torch.optim.Adam(parameters.free.values(), betas=MOMENTS), None
+    for step, lanes in enumerate(_batches(len(places), math.ceil(BATCH / lane))):
+        if start is None or step % REFRESH == 0:
+            start = _known(parameters.model(), before)
+        optimiser.param_groups[0]["lr"] = _rate(step)
+        optimiser.zero_grad()
+        _loss(parameters.model(), windows.of(lanes), State(*(x[lanes] for x in start))).backward()
+        optimiser.step()
+        parameters.clip()
+    return parameters.learned()
 
 
 def _obeying(stretch: Stretch, relations: Relations) -> Stretch:
@@ -82,15 +100,30 @@ def _obeying(stretch: Stretch, relations: Relations) -> Stretch:
     return replace(stretch, values=np.where(broken, np.nan, stretch.values))
 
 
-def chosen_windows(stretches: list[Stretch], rows: int) -> tuple[int, list[tuple[int, int]]]:
+def chosen_windows(stretches: list[Stretch]) -> tuple[int, list[tuple[int, int]]]:
     """The length of windows, and (series, first row) of each: all there are, or as many as are needed."""
     lengths = [len(each.values) for each in stretches]
     lane = max(lengths) if max(lengths) <= 2 * LANE else LANE
     seen = np.mean([np.mean(~np.isnan(each.values)) for each in stretches])
-    count = math.ceil(rows / lane * min(SPARSE, 1 / max(seen, 1e-3)))
+    count = math.ceil(ROWS / lane * min(SPARSE, 1 / max(seen, 1e-3)))
     places = [(series, first) for series, length in enumerate(lengths) for first in range(0, length, lane)]
     chosen = np.unique(np.linspace(0, len(places) - 1, count).round().astype(int))
     return lane, [places[i] for i in chosen]
+
+
+def _batches(count: int, size: int) -> Iterator[Tensor]:
+    """The windows of each step, in an order that is always the same."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.zeros(0, dtype=torch.long)
+    for _ in range(STEPS):
+        if len(order) < min(size, count):
+            order = torch.randperm(count, generator=generator)
+        yield order[:size]
+        order = order[size:]
+
+
+def _rate(step: int) -> float:
+    return RATE * min(1, (step + 1) / WARM_UP) * (1 + math.cos(math.pi * step / STEPS)) / 2
 
 
 @torch.no_grad()
@@ -104,30 +137,15 @@ def _known(model: FactorModel, before: Windows) -> State:
     return state
 
 
-def _fitted(model: FactorModel, windows: Windows, start: State, evaluations: int) -> FactorModel:
-    """Better parameters, found by at most so many evaluations of the likelihood and its gradient."""
-    vector, cells = _Vector(model, windows), max(1, int(windows.observed.sum()))
-
-    def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        free = torch.from_numpy(numbers).requires_grad_()
-        value = -_log_likelihood(vector.model(free), windows, start) / cells
-        (gradient,) = torch.autograd.grad(value, free)
-        return value.item(), gradient.numpy()
-
-    options = {"maxfun": evaluations, "maxiter": evaluations, "maxcor": 20, "ftol": TOLERANCE, "gtol": 1e-5}
-    found = minimize(loss, vector.start, jac=True, method="L-BFGS-B", bounds=vector.bounds, options=options)
-    with torch.no_grad():
-        return vector.model(torch.from_numpy(found.x))
-
-
-def _log_likelihood(model: FactorModel, windows: Windows, start: State) -> Tensor:
-    """Of what is observed, in the data's units: with the slope of the warp."""
+def _loss(model: FactorModel, windows: Windows, start: State) -> Tensor:
+    """Negative log density of an observed cell, in the data's units: with the slope of the warp."""
     density = log_likelihood(model.space, windows.rows(model.warp), start)
-    return density + model.warp.log_slope(windows.values).masked_fill(~windows.observed, 0).sum()
+    slope = model.warp.log_slope(windows.values).masked_fill(~windows.observed, 0).sum()
+    return -(density + slope) / windows.observed.sum().clamp(min=1)
 
 
-class _Vector:
-    """The parameters as one vector of numbers of like scale, within bounds.
+class _Parameters:
+    """The parameters as numbers of like scale, within bounds.
 
     The curvature of the likelihood in a column's weights goes with one over what the shared series leave of the column,
     so weights are counted in the deviation of that.
@@ -137,39 +155,51 @@ class _Vector:
         own = torch.zeros_like(model.noise)
         own.index_add_(0, torch.tensor(model.owner, dtype=torch.long), model.amplitude.square())
         self.base, self.windows, self.scale = model, windows, (own + model.noise).sqrt().unsqueeze(1)
-        parts = {
-            "length": model.length.log(),
+        start = {
+            "length": model.length,
             "weights": model.weights / self.scale,
-            "amplitude": model.amplitude.log(),
-            "noise": model.noise.log(),
+            "amplitude": model.amplitude,
+            "noise": model.noise,
             "exponent": model.warp.exponent,
+            "tail": model.warp.tail,
         }
-        self.shapes = {name: part.shape for name, part in parts.items()}
-        fixed = {"weights": model.relations.derived.unsqueeze(1), "exponent": model.relations.involved}
-        self.bounds = [
-            bound for name, part in parts.items() for bound in _bounds(name, part, fixed.get(name, torch.tensor(False)))
-        ]
-        lowest, highest = np.array(self.bounds).T
-        self.start = np.clip(torch.cat([part.flatten() for part in parts.values()]).numpy(), lowest, highest)
+        derived, involved = model.relations.derived.unsqueeze(1), model.relations.involved
+        fixed = {"weights": derived, "exponent": involved, "tail": involved.unsqueeze(1)}
+        self.bounds = {name: _bounds(name, x, fixed.get(name, torch.tensor(False))) for name, x in start.items()}
+        self.free = {name: _free(name, x.clamp(*self.bounds[name])).requires_grad_() for name, x in start.items()}
 
-    def model(self, numbers: Tensor) -> FactorModel:
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        split = zip(self.shapes.items(), numbers.split(sizes), strict=True)
-        parts = {name: part.reshape(shape) for (name, shape), part in split}
+    def model(self) -> FactorModel:
+        x = {name: (PACE[name] * free).exp() if name in PACE else free for name, free in self.free.items()}
+        warp = replace(self.base.warp, exponent=x["exponent"], tail=x["tail"])
         return replace(
             self.base,
-            length=parts["length"].exp(),
-            weights=parts["weights"] * self.scale,
-            amplitude=parts["amplitude"].exp(),
-            noise=parts["noise"].exp(),
-            warp=self.base.warp.standardising(
-                parts["exponent"], self.windows.values, self.windows.observed, self.base.relations
-            ),
+            length=x["length"],
+            weights=x["weights"] * self.scale,
+            amplitude=x["amplitude"],
+            noise=x["noise"],
+            warp=warp.standardising(self.windows.values, self.windows.observed, self.base.relations),
         )
 
+    def learned(self) -> FactorModel:
+        """The model, no longer to be learned."""
+        for name, x in self.free.items():
+            if not x.isfinite().all():
+                raise FloatingPointError(f"learning GPFactor diverged: {name} is not finite")
+            x.requires_grad_(False)
+        return self.model()
 
-def _bounds(name: str, start: Tensor, fixed: Tensor) -> Iterator[tuple[float, float]]:
+    @torch.no_grad()
+    def clip(self) -> None:
+        for name, x in self.free.items():
+            x.clamp_(*(_free(name, bound) for bound in self.bounds[name]))
+
+
+def _free(name: str, x: Tensor) -> Tensor:
+    """What is learned."""
+    return x.log() / PACE[name] if name in PACE else x
+
+
+def _bounds(name: str, start: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
     """Of each number; those that are fixed stay as they are."""
-    low, high = BOUNDS[name] if name in ("weights", "exponent") else map(math.log, BOUNDS[name])
-    for value, stays in zip(start.flatten().tolist(), fixed.expand_as(start).flatten().tolist(), strict=True):
-        yield (value, value) if stays else (low, high)
+    low, high = BOUNDS[name]
+    return torch.where(fixed, start, low), torch.where(fixed, start, high)

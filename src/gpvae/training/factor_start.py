@@ -24,6 +24,7 @@ from gpvae.training.relations import FLOOR, find_relations
 FOLDS = 4
 MAX_ROWS, MAX_NUMBERS = 3000, 1_500_000  # that covariances are estimated from; and rows times columns squared
 SLOW, FAST, OWN, WHITE = 50.0, 4.0, 10.0, 0.3  # length scales that learning starts from, in rows
+LEFT = 0.002  # of a column that its own process and noise start with, at least
 TAIL = 0.01  # of the values lie beyond each end of what a warp is learned on
 
 
@@ -52,13 +53,14 @@ def first_model(stretches: list[Stretch]) -> FactorModel:
     base = np.flatnonzero(~relations.derived.numpy())
     chosen = [each.of(base) for each in stretches]
     levels, psi = shared_factors(in_parts(chosen, steps=False))
+    psi = np.maximum(psi, LEFT)
     shared, own = _shared(chosen, levels), _own(chosen, psi)
     variances = np.maximum(left, FLOOR)
     variances[base] = 0.3 * psi
     exact = [d for d, column in enumerate(base) if relations.weights[:, column].any()]
     own += [Own("exponential", WHITE, d, 0.3 * psi[d]) for d in exact]  # noise that derived columns have too
     variances[base[exact]] = FLOOR
-    return _assembled(shared, own, base, variances, relations, _range(rows))
+    return _assembled(shared, own, base, variances, relations, _straight(rows))
 
 
 def _shared(stretches: list[Stretch], levels: Floats) -> list[Shared]:
@@ -87,7 +89,7 @@ def _assembled(
     base: NDArray[np.int64],
     variances: Floats,
     relations: Relations,
-    known: tuple[Floats, Floats],
+    warp: Warp,
 ) -> FactorModel:
     """Of all columns; `shared` and `own` are about those that are not derived."""
     weights = np.zeros((len(variances), sum(each.weights.shape[1] for each in shared)))
@@ -101,16 +103,16 @@ def _assembled(
         weights=_numbers(weights),
         amplitude=_numbers([math.sqrt(each.variance) for each in own]),
         noise=_numbers(variances),
-        warp=Warp.straight(*map(_numbers, known)),
+        warp=warp,
         relations=relations,
     )
 
 
-def _range(rows: Floats) -> tuple[Floats, Floats]:
-    """Where each column lies, but for a few values at its ends; 0 where it is not observed. (column,)"""
+def _straight(rows: Floats) -> Warp:
+    """Between where each column lies, but for a few values at its ends; 0 where it is not observed."""
     rows = np.where(np.isnan(rows).all(axis=0), 0, rows)
-    low, high = np.nanquantile(rows, [TAIL, 1 - TAIL], axis=0)
-    return low, high
+    least, low, high, most = np.nanquantile(rows, [0, TAIL, 1 - TAIL, 1], axis=0)
+    return Warp.straight(_numbers(np.stack([low, high], axis=1)), _numbers(np.stack([least, most], axis=1)))
 
 
 def _numbers(values: ArrayLike) -> Tensor:
