@@ -28,7 +28,7 @@ def test_full_disk_keeps_the_checkpoint(run: Run, sensors: Path, monkeypatch: py
         replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpvae.data.files.os.replace", full)
+        patch.setattr("gpvae.data.atomic.os.replace", full)
         result = run(*words)
     assert result.exit_code == 1
     assert "No space left on device; nothing was changed" in result.output

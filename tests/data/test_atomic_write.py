@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpvae.data.files import TableFile, atomic_write, read_table, require_writable
+from gpvae.data.atomic import atomic_write, require_writable
+from gpvae.data.files import TableFile, read_table
 from gpvae.data.panel import DataError
 
 FULL_DISK = """

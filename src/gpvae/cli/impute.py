@@ -83,7 +83,8 @@ def impute(
 
 
 def _require_output_paths(data: Path, output: Path, report: Path | None, force: bool) -> None:
-    from gpvae.data.files import file_kind, require_writable
+    from gpvae.data.atomic import require_writable
+    from gpvae.data.files import file_kind
 
     file_kind(output)
     require_writable(output, force=force)

@@ -59,7 +59,7 @@ def _print_unused(table: "TableFile", unused: list[str], panel: "Panel") -> None
 def require_report_path(report: Path | None, *other_files: Path, force: bool) -> None:
     """Before any training: check that the report can be written and replaces no other file of the command."""
     from gpvae import DataError
-    from gpvae.data.files import require_writable
+    from gpvae.data.atomic import require_writable
 
     if report is None:
         return

@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files: read with everything needed to write them back, and written atomically."""
+"""Tables in CSV and Parquet files: read with everything needed to write them back."""
 
 import csv
 import datetime as dt
@@ -6,11 +6,8 @@ import gzip
 import io
 import os
 import re
-import secrets
-import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,64 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gpvae.data.atomic import atomic_write
 from gpvae.data.panel import DataError, Panel
 from gpvae.data.times import column_times, parse_datetimes
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "#n/a"})
 SEPARATORS = ",;\t|"
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-
-
-@contextmanager
-def atomic_write(path: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary path for a file or folder that is moved to `path` once it is complete.
-
-    An existing file is replaced only with `force`, and stays in place until the new one is complete.
-    """
-    require_writable(path, force=force)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-        _replace(partial, path)
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
-    finally:
-        _remove(partial)
-
-
-def require_writable(path: Path, *, force: bool) -> None:
-    """Check before hours of training, not after."""
-    if not path.name:
-        raise DataError(f"cannot write {path}: it has no file name")
-    if path.exists() and not force:
-        hint = "choose another name, or replace it with --force (in Python, overwrite=True)"
-        raise DataError(f"{path} exists already; {hint}")
-    if not path.parent.is_dir():
-        raise DataError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise DataError(f"cannot write {path}: the folder {path.parent} is not writable")
-
-
-def _replace(partial: Path, path: Path) -> None:
-    """One rename for a file; for a folder, which a rename cannot replace, move the old one away first."""
-    if not (path.is_dir() and partial.is_dir()):
-        partial.replace(path)
-        return
-    old = partial.with_name(partial.name + ".old")
-    path.rename(old)
-    try:
-        partial.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)  # the new folder is in place, so a failure here is harmless
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

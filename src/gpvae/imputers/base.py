@@ -19,8 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpvae.data.atomic import atomic_write, require_writable
 from gpvae.data.codec import from_json, to_json
-from gpvae.data.files import atomic_write, require_writable
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
