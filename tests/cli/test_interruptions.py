@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,19 @@ from gpvae.training.checkpoint import STAGES
 def test_full_disk_keeps_the_checkpoint(run: Run, sensors: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """If the result does not fit on the disk, nothing is half written and the checkpoint remains."""
     words = [command, "sensors.csv", "-o", "out.csv", "--id", "sensor", "--epochs", "1", "--device", "cpu"]
-    replace = os.replace
+    moves = {"replace": os.replace, "link": os.link}
 
-    def full(source: Path, target: Path) -> None:
-        if Path(target).name == "out.csv":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        replace(source, target)
+    def failing(name: str) -> Callable[..., None]:
+        def move(source: Path, target: Path, **options: Any) -> None:
+            if Path(target).name in ("out.csv", "gpvae.json"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            moves[name](source, target, **options)
+
+        return move
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpvae.data.atomic.os.replace", full)
+        for name in moves:
+            patch.setattr(os, name, failing(name))
         result = run(*words)
     assert result.exit_code == 1
     assert "No space left on device; nothing was changed" in result.output

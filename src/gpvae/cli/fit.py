@@ -38,7 +38,7 @@ def fit(
     After an interruption (Ctrl-C), the same command resumes.
     """
     with one_line_errors():
-        from gpvae.imputers.base import require_model_folder
+        from gpvae.imputers.model_folder import require_model_folder
 
         require_model_folder(output, overwrite=force)
         kinds = parse_kinds(kind or [], [method])

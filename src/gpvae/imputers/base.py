@@ -1,7 +1,6 @@
 """The contract of every imputer: fit to a panel, fill the gaps of one, save, load."""
 
 import hashlib
-import json
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -12,25 +11,23 @@ from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.data.atomic import atomic_write, require_writable
 from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
+from gpvae.imputers.model_folder import read_model, write_model
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
 
-FORMAT = 8
 HELD_OUT = "held_out"  # among the tensors
+# What a description that makes no model may raise.
+UNREADABLE = (AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 class Prediction(NamedTuple):
@@ -140,23 +137,15 @@ class Imputer(BaseEstimator, ABC):
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
         held_out = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
-        learned = {**self._tensors(), **held_out}
-        tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
-            "format": FORMAT,
             "gpvae": version("gpvae"),
             **self.to_json(),
             "resolved": self._resolved(),
             "schema": to_json(self.schema_),
             "history": self.history_,
             "held_out_of": self.held_out_ and self.held_out_.data,
-            "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
-        require_model_folder(Path(folder), overwrite=overwrite)
-        with atomic_write(Path(folder), force=True) as partial:
-            partial.mkdir()
-            (partial / "weights.safetensors").write_bytes(tensors)
-            (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+        write_model(Path(folder), description, {**self._tensors(), **held_out}, overwrite=overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
@@ -225,19 +214,29 @@ def fingerprint(panel: Panel) -> str:
 
 def load(folder: str | Path, *, device: str = "auto") -> Imputer:
     """An imputer that `save` wrote, of whatever sort. Anything else is refused, with a reason."""
-    description, tensors = _read_saved(Path(folder))
+    description, learned = read_model(Path(folder))
     try:
         imputer = from_description(description, device)
-        imputer.schema_, imputer.history_ = from_json(Schema, description["schema"]), list(description["history"])
-        learned = load_tensors(tensors)
+        imputer.schema_ = from_json(Schema, description["schema"])
+        imputer.history_ = from_json(list[dict[str, float]], description["history"])
         if HELD_OUT in learned:
-            imputer.held_out_ = HeldOutCells(learned.pop(HELD_OUT).numpy(), description["held_out_of"])
+            imputer.held_out_ = _held_out(learned.pop(HELD_OUT), description["held_out_of"], imputer.schema_)
         imputer._restore(learned, description["resolved"])
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except UNREADABLE as error:
         if isinstance(error, TrainingError):
             raise  # no such device: not the folder's fault
-        raise DataError(f"{folder} does not hold a model that this version can read: {error}") from error
+        raise DataError(f"{folder} does not hold a model that this version can read: {_first_line(error)}") from error
     return imputer
+
+
+def _held_out(bits: Tensor, data: Any, schema: Schema) -> HeldOutCells:
+    if bits.dtype != torch.uint8 or bits.shape[1:] != (-(-len(schema.columns) // 8),) or not isinstance(data, str):
+        raise ValueError("its held-out cells do not fit its columns")
+    return HeldOutCells(bits.numpy(), data)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def from_description(description: dict[str, Any], device: str) -> Imputer:
@@ -253,32 +252,3 @@ def from_description(description: dict[str, Any], device: str) -> Imputer:
 
 def _sorts(base: type[Imputer]) -> list[type[Imputer]]:
     return [each for sort in base.__subclasses__() for each in (sort, *_sorts(sort))]
-
-
-def require_model_folder(folder: Path, *, overwrite: bool) -> None:
-    """A place where a model can be saved: new, or, to overwrite, a model or an empty folder, and nothing else."""
-    if _is_empty_folder(folder):
-        return
-    require_writable(folder, force=overwrite)
-    if folder.exists() and not (folder / "gpvae.json").is_file():
-        raise DataError(f"{folder} is not a model, so it is not replaced")
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
-
-
-def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
-    if not folder.is_dir():
-        raise DataError(f"there is no model folder {folder}")
-    try:
-        description = json.loads((folder / "gpvae.json").read_text(encoding="utf-8"))
-        weights = (folder / "weights.safetensors").read_bytes()
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder} is not a gpvae model: {error}") from None
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{folder} has the model format {found!r}, this version reads {FORMAT}: fit the model again")
-    if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
-        raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
-    return description, weights

@@ -22,6 +22,7 @@ from gpvae.gp.chains import LOG_2PI
 from gpvae.gp.smoother import Lanes, Posterior
 from gpvae.gp.state_space import Rows
 from gpvae.imputers.base import Imputer, Prediction
+from gpvae.imputers.model_folder import require_no_nan
 from gpvae.models.factor import Composition, FactorModel
 from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
@@ -112,11 +113,15 @@ class GPFactor(Imputer):
         }
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
+        require_no_nan(tensors)
         self.blocks_ = []
         for i, described in enumerate(resolved):
             own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
             model = FactorModel.of(from_json(Composition, described["composition"]), own)
-            self.blocks_.append(Block(tuple(described["columns"]), model))
+            columns = from_json(tuple[int, ...], described["columns"])
+            if len(columns) != len(model.noise) or not {*columns} <= {*range(len(self.schema_.columns))}:
+                raise ValueError("its blocks do not fit its columns")
+            self.blocks_.append(Block(columns, model))
 
 
 class Block(NamedTuple):

@@ -182,7 +182,10 @@ class LatentMethod(Method):
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(_without_prefix(tensors, "network."))
-        self.calibration = Calibration(**_without_prefix(tensors, "calibration."))
+        saved, shapes = _without_prefix(tensors, "calibration."), vars(self.calibration)
+        if {name: value.shape for name, value in saved.items()} != {name: x.shape for name, x in shapes.items()}:
+            raise ValueError("its calibration does not fit its columns")
+        self.calibration = Calibration(**saved)
 
 
 def resolve(

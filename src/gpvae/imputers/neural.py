@@ -5,10 +5,13 @@ import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
+from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,12 +19,15 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from gpvae.data.atomic import claim
 from gpvae.data.batches import Batch, Batches, BatchIndex, PredictionWindow, RowTensors, group_by_length, windows
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction, fingerprint
 from gpvae.imputers.held_out import HeldOut, HeldOutCells, hold_out
+from gpvae.imputers.model_folder import require_no_nan
 from gpvae.training.checkpoint import Checkpoint
 from gpvae.training.devices import make_fabric, tensor_cores
 from gpvae.training.fork import train_with_fork
@@ -176,7 +182,7 @@ class NeuralImputer(Imputer):
         objective = method.objective(held_out.rows, compile=compile)
         forks = held_out.exists and config.keep == "last"
         second = method.alternative(held_out.rows, batch_size=plan.balanced_size, compile=compile) if forks else None
-        with progress_bar(steps, show=self.verbose) as report:
+        with claim(Path(checkpoint) if checkpoint else None), progress_bar(steps, show=self.verbose) as report:
             arguments: dict[str, Any] = {
                 "batches": lambda epoch: plan.epoch(epoch_generator(self.seed, epoch), fabric.device),
                 "config": config,
@@ -234,12 +240,31 @@ class NeuralImputer(Imputer):
         return self._new_method(self.schema_, 1.0)
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
-        with torch.random.fork_rng(devices=[]):
+        require_no_nan(tensors)
+        with torch.random.fork_rng(devices=[]), only_shapes_of(tensors):
             method = self._restored_method(resolved)
         method.load_tensors(tensors)
         method.to(make_fabric(self.device, self.precision).device)
         method.network.eval()
         self.method_ = method
+
+
+@contextmanager
+def only_shapes_of(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Refuse to build a parameter of a shape that none of these has: before it is filled, and before the next."""
+    left, thread = Counter(value.shape for value in tensors.values()), get_ident()
+
+    def require_shape(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and get_ident() == thread:
+            left[parameter.shape] -= 1
+            if left[parameter.shape] < 0:
+                raise ValueError(f"its settings make a parameter of shape {tuple(parameter.shape)} that was not saved")
+
+    hook = register_module_parameter_registration_hook(require_shape)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _share_observed(rows: RowTensors) -> float:

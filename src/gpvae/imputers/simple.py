@@ -74,6 +74,8 @@ class _Simple(Imputer):
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.fallback_ = tensors["fallback"].numpy()
+        if self.fallback_.shape != (len(self.schema_.columns),):
+            raise ValueError("its fallbacks do not fit its columns")
 
 
 @dataclass(eq=False, repr=False)
