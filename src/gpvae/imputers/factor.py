@@ -1,6 +1,5 @@
 """The exact linear GP-VAE as an imputer: fitted by its marginal likelihood, filled by a smoother, in linear time."""
 
-import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from gpvae.models.factor import Composition, FactorModel
 from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
 from gpvae.training.periods import Stretch
+from gpvae.training.seeds import series_seed
 
 STEPS = 2**22  # padded rows that are worked on together
 NODES, WEIGHTS = hermegauss(9)
@@ -93,7 +93,7 @@ class GPFactor(Imputer):
         scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
         for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
             index, model = _padded(group), block.model
-            seeds = [_seed(seed, panel.ids[panel.series_of_row[window.start]], block.columns[0]) for window in group]
+            seeds = [series_seed(seed, panel.id_at(window.start), block.columns[0]) for window in group]
             lanes = Lanes(model.space, _rows(model, scaled[:, block.columns], times, index), samples, seeds)
             places = lanes.cut(torch.from_numpy(index))
             for lanes_of_group, posterior in lanes.posteriors():
@@ -148,11 +148,6 @@ def _stretches(panel: Panel, schema: Schema) -> list[Stretch]:
         for start, end in zip(panel.starts, ends, strict=True)
     ]
     return [each for each in series if not np.isnan(each.values).all()]
-
-
-def _seed(seed: int, series: Any, column: int) -> int:
-    """For the draws of a series and a block, whatever else is in the table."""
-    return int.from_bytes(hashlib.blake2b(f"{seed} {series!r} {column}".encode(), digest_size=6).digest())
 
 
 def _padded(group: list[Window]) -> NDArray[np.int64]:

@@ -22,19 +22,29 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from gpvae.data.atomic import claim
-from gpvae.data.batches import Batch, Batches, BatchIndex, PredictionWindow, RowTensors, group_by_length, windows
+from gpvae.data.batches import (
+    Batch,
+    Batches,
+    BatchIndex,
+    PredictionWindow,
+    RowTensors,
+    Window,
+    group_by_length,
+    windows,
+)
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction, fingerprint
 from gpvae.imputers.held_out import HeldOut, HeldOutCells, hold_out
 from gpvae.imputers.model_folder import require_no_nan
+from gpvae.models.likelihoods.sampling import Streams
 from gpvae.training.checkpoint import Checkpoint
 from gpvae.training.devices import make_fabric, tensor_cores
 from gpvae.training.fork import train_with_fork
 from gpvae.training.loop import train
 from gpvae.training.progress import progress_bar
 from gpvae.training.recipe import Recipe
-from gpvae.training.seeds import epoch_generator, step_generator
+from gpvae.training.seeds import epoch_generator, series_generator
 from gpvae.training.state import TrainState
 
 PROCEDURE = 8  # a checkpoint of a run that was planned otherwise is not continued
@@ -104,23 +114,28 @@ class Slice(NamedTuple):
     rows: NDArray[np.int64]  # of the panel
     places: Tensor  # of those rows in a flattened (batch, time)
     batch: Batch
-    generator: Generator
+    streams: Streams  # random numbers of each series, along the first dimension
 
 
 def prediction_batches(
     method: Method, panel: Panel, parts: list[PredictionWindow], steps_at_once: int, seed: int
 ) -> Iterator[Slice]:
-    """Parts of a panel in batches of at most so many steps, each with random numbers of its own."""
+    """Parts of a panel in batches of at most so many steps, with random numbers that do not depend on the batch."""
     device = method.device
     rows = method.schema.rows(panel, panel.observed, device)
     with tensor_cores(device):
-        for number, group in enumerate(group_by_length(parts, steps_at_once)):
+        for group in group_by_length(parts, steps_at_once):
             index = BatchIndex.of([window for window, _ in group], device)
             steps = [np.arange(keep.start, keep.stop) for _, keep in group]
             panel_rows = np.concatenate([window.start + kept for (window, _), kept in zip(group, steps, strict=True)])
             places = np.concatenate([i * index.time + kept for i, kept in enumerate(steps)])
-            generator = step_generator(seed, number, device)
-            yield Slice(panel_rows, torch.from_numpy(places).to(device), rows.batch(index), generator)
+            streams = Streams([_generator(seed, panel, window, device) for window, _ in group], [1] * len(group), 0)
+            yield Slice(panel_rows, torch.from_numpy(places).to(device), rows.batch(index), streams)
+
+
+def _generator(seed: int, panel: Panel, window: Window, device: torch.device) -> Generator:
+    offset = window.start - int(panel.starts[panel.series_of_row[window.start]])
+    return series_generator(seed, panel.id_at(window.start), offset, device=device)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
