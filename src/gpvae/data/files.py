@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import decimal
 import gzip
 import io
 import os
@@ -25,6 +26,7 @@ from gpvae.data.times import column_times, parse_datetimes
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "#n/a"})
 SEPARATORS = ",;\t|"
+ROUNDING = {"lower": decimal.ROUND_FLOOR, "upper": decimal.ROUND_CEILING}  # of the ends of intervals
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -263,22 +265,28 @@ class CsvText:
         ]
 
     def _added(self, name: str, column: pa.ChunkedArray, names: list[str]) -> list[str]:
-        """Formatted like the column that it belongs to: temperature_lower like temperature."""
-        subject = name.rsplit("_", 1)[0]
-        write = self._number_format(names.index(subject) if subject in names else None, column.type)
+        """Formatted like the column that it belongs to: temperature_lower like temperature, but rounded outward."""
+        subject, _, part = name.rpartition("_")
+        j = names.index(subject) if subject in names and part in ROUNDING else None
+        write = self._number_format(j, column.type, ROUNDING.get(part, decimal.ROUND_HALF_EVEN))
         return ["" if value is None else write(value) for value in column.to_pylist()]
 
-    def _number_format(self, j: int | None, dtype: pa.DataType) -> Callable[[Any], str]:
-        """Two more decimals than the column has; integers stay integers, and text stays text."""
+    def _number_format(
+        self, j: int | None, dtype: pa.DataType, rounding: str = decimal.ROUND_HALF_EVEN
+    ) -> Callable[[Any], str]:
+        """As many decimals as the column has; text stays text."""
         if not pa.types.is_integer(dtype) and not pa.types.is_floating(dtype):
             return str
         present = [] if j is None else self._present(j)
         mark = "," if self._writes_commas and not any("." in cell for cell in present) else "."
         if not present or any("e" in cell.lower() for cell in present):
             return lambda value: f"{value:.9g}".replace(".", mark)
-        digits = max(len(cell.partition(mark)[2]) for cell in present)
-        decimals = 0 if pa.types.is_integer(dtype) else digits + 2
-        return lambda value: f"{value:.{decimals}f}".replace(".", mark)
+        unit = decimal.Decimal(1).scaleb(-max(len(cell.partition(mark)[2]) for cell in present))
+        return lambda value: f"{_rounded(value, unit, rounding):zf}".replace(".", mark)
+
+
+def _rounded(value: float, unit: decimal.Decimal, rounding: str) -> decimal.Decimal:
+    return decimal.Decimal(repr(value)).quantize(unit, rounding, decimal.Context(prec=1000))
 
 
 def _is_time(text: str | None) -> bool:
