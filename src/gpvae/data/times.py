@@ -88,7 +88,7 @@ def parse_times(texts: Sequence[str | None], name: str) -> ParsedTimes:
 
 def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     """Parse all texts by the one format that fits them all; where two fit, as for 03/04/2020 alone, refuse to guess."""
-    patterns = [day + clock for day in _DAYS for clock in _CLOCKS]
+    patterns = datetime_formats()
     tries = [_parse_all(texts, dt.datetime.fromisoformat)]
     tries += [
         _parse_all(texts, lambda text, pattern=pattern: dt.datetime.strptime(text, pattern)) for pattern in patterns
@@ -105,6 +105,11 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
             f"{name} mixes times with and without a time zone; row {zoned.index(not zoned[0]) + 1} differs from row 1"
         )
     return readings[0]
+
+
+def datetime_formats() -> list[str]:
+    """Those that are read besides ISO 8601."""
+    return [day + clock for day in _DAYS for clock in _CLOCKS]
 
 
 def _parse_all(texts: list[str], parse: Callable[[str], dt.datetime]) -> list[dt.datetime]:

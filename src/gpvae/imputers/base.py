@@ -16,11 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.codec import from_json, to_json
+from gpvae.data.gaps import Duration, GapSelection
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
-from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
+from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation, require_memory
 from gpvae.imputers.model_folder import read_model, write_model
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
@@ -78,10 +79,20 @@ class Imputer(BaseEstimator, ABC):
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         """Predict the cells `missing` (row, feature) of a panel with the columns fitted on."""
 
-    def impute(self, data: Any, *, samples: int = 100, seed: int = 0) -> Imputation:
+    def impute(
+        self,
+        data: Any,
+        *,
+        samples: int = 100,
+        seed: int = 0,
+        max_gap: Duration | None = None,
+        gaps: GapSelection | None = None,
+    ) -> Imputation:
         """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length.
 
         samples: how many draws intervals are read from; of no use to methods that give single values.
+        max_gap: gaps that are longer stay empty: "6h" or a timedelta where times are dates, else a number.
+        gaps: a finer choice of the gaps to fill; `max_gap` is short for GapSelection(max_gap=…).
         """
         if samples < 1:
             raise ValueError(f"at least one sample is needed, not {samples}")
@@ -90,6 +101,12 @@ class Imputer(BaseEstimator, ABC):
         given = self.schema_.panel(data).with_labels(self.schema_.labels)
         panel = self._select(given)
         missing = ~panel.observed & self.schema_.scaling.known
+        if max_gap is not None or gaps is not None:
+            chosen = GapSelection() if gaps is None else gaps
+            chosen = chosen if max_gap is None else replace(chosen, max_gap=max_gap)
+            missing &= chosen.wanted(given)[:, self.schema_.column_index(given)]
+        if self.gives_distributions:
+            require_memory(int(missing.sum()), samples)
         filled = self._fill(panel, missing, samples, seed)
         return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
 
@@ -132,6 +149,11 @@ class Imputer(BaseEstimator, ABC):
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether fitting shows how far it is."""
+        return any(value for name, value in self.get_params().items() if name.endswith("verbose"))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""

@@ -56,7 +56,7 @@ class GPVAE(NeuralImputer):
         a Bernoulli likelihood.
     precision: "32-true" or "bf16-mixed".
     device: "auto", "cpu" or "cuda".
-    verbose: show a progress bar; in a log, lines.
+    verbose: show a progress bar; in a log, lines. "losses": with the parts of the loss.
     """
 
     gives_distributions: ClassVar[bool] = True

@@ -42,7 +42,7 @@ from gpvae.training.checkpoint import Checkpoint
 from gpvae.training.devices import make_fabric, tensor_cores
 from gpvae.training.fork import train_with_fork
 from gpvae.training.loop import train
-from gpvae.training.progress import progress_bar
+from gpvae.training.progress import Show, busy, progress_bar
 from gpvae.training.recipe import Recipe
 from gpvae.training.seeds import epoch_generator, series_generator
 from gpvae.training.state import TrainState
@@ -150,7 +150,7 @@ class NeuralImputer(Imputer):
     precision: str = "32-true"
     device: str = "auto"
     seed: int = 0
-    verbose: bool = False
+    verbose: Show = False
     method_: Any = field(init=False)
 
     @abstractmethod
@@ -173,7 +173,8 @@ class NeuralImputer(Imputer):
         with tensor_cores(fabric.device):
             run = self._train(method, panel, held_out, fabric, checkpoint)
             if held_out.exists:
-                method.calibrate(held_out)
+                with busy("calibrating intervals", show=bool(self.verbose)):
+                    method.calibrate(held_out)
         method.network.eval()
         self.method_, self.schema_, self.history_ = method, schema, run.history
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
