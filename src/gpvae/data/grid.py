@@ -2,10 +2,10 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ from gpvae.data.times import DataError, Floats, datetime_formats
 REGULAR = 0.5  # share of the time steps that must be equal, and all others multiples of them
 TOLERANCE = 1e-6  # of a time step
 MOST_ADDED = 10  # times the rows that are there
+MOMENT = dt.timedelta(milliseconds=1)
+DIGITS = ("minutes", "seconds", "milliseconds", "microseconds")
 EPOCH = dt.datetime(1970, 1, 1)
 
 
@@ -69,13 +71,13 @@ def with_rows(file: TableFile, panel: Panel, absent: AbsentRows) -> TableFile:
     source = panel.source
     assert isinstance(source, FrameSource)
     assert source.time is not None
-    times = _Times(panel, absent)
     before, order = source.order[absent.before], _order(panel, absent)
+    times = _Times(panel, absent, before)
     table = pa.table(
         {
             name: _extended(
                 file.table[name],
-                times.typed(file.table[name], before) if name == source.time else None,
+                times.typed(file.table[name]) if name == source.time else None,
                 before if name == source.id else None,
                 order,
             )
@@ -122,7 +124,7 @@ def _with_text_rows(
         if name == source.id:
             new = [cells[row] for row in before]
         elif name == source.time:
-            new = times.like([cells[row] for row in before])
+            new = times.like(cells)
         both = [*cells, *new]
         columns.append([both[row] for row in order])
     return replace(file.text, columns=columns)
@@ -131,35 +133,47 @@ def _with_text_rows(
 class _Times:
     """The times of absent rows, written as those of the rows before them."""
 
-    def __init__(self, panel: Panel, absent: AbsentRows):
-        self.known, self.new, self.origin = panel.times[absent.before], absent.times, panel.origin
-        self.name = panel.source.time
+    def __init__(self, panel: Panel, absent: AbsentRows, before: NDArray[np.intp]):
+        assert isinstance(panel.source, FrameSource)
+        self.name, self.origin, self.before = panel.source.time, panel.origin, before
+        self.new, known = absent.times, panel.times[absent.before]
+        self.later = [dt.timedelta(seconds=seconds) for seconds in self.new - known]
+        self.by_row = np.empty(len(panel.times))  # of the table
+        self.by_row[panel.source.order] = panel.times
 
-    def typed(self, column: pa.ChunkedArray, before: NDArray[np.intp]) -> pa.Array:
+    def typed(self, column: pa.ChunkedArray) -> pa.Array:
         """Cells of the column's type."""
-        cells, kind = column.take(pa.array(before)).to_pylist(), column.type
+        kind, cells = column.type, column.take(pa.array(self.before)).to_pylist()
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            moved = (cell + later for cell, later in zip(cells, self.new - self.known, strict=True))
-            return pa.array([round(cell) if pa.types.is_integer(kind) else cell for cell in moved], kind)
+            moved = cells + (self.new - self.by_row[self.before])
+            return pa.array(np.rint(moved) if pa.types.is_integer(kind) else moved).cast(kind)
         if pa.types.is_temporal(kind):
-            return pa.array([_later(cell, later) for cell, later in zip(cells, self._later(), strict=True)], kind)
-        return pa.array(self.like([str(cell) for cell in cells]), pa.string()).cast(kind)
+            return pa.array([_moved(cell, later) for cell, later in zip(cells, self.later, strict=True)], kind)
+        return pa.array(self.like([str(cell) for cell in column.to_pylist()]), pa.string()).cast(kind)
 
-    def like(self, texts: list[str]) -> list[str]:
+    def like(self, cells: list[str]) -> list[str]:
+        """Text like that of the whole column: 2/3/2024 may be of February or of March."""
+        cells = [cell.strip() for cell in cells]
         if self.origin is None:
-            return [_number_like(text, after) for text, after in zip(texts, self.new, strict=True)]
+            return [_number_like(cells[row], after) for row, after in zip(self.before, self.new, strict=True)]
         start = EPOCH + dt.timedelta(seconds=self.origin)
-        known = (start + dt.timedelta(seconds=time) for time in self.known)
+        known = [start + dt.timedelta(seconds=time) for time in self.by_row]
+        notations = [notation for notation in _notations(cells[0]) if _reads(notation, cells, known)]
         return [
-            _moment_like(text.strip(), moment, later, f"column {self.name!r}")
-            for text, moment, later in zip(texts, known, self._later(), strict=True)
+            self._moment_like(cells[row], later, notations) for row, later in zip(self.before, self.later, strict=True)
         ]
 
-    def _later(self) -> list[dt.timedelta]:
-        return [dt.timedelta(seconds=seconds) for seconds in self.new - self.known]
+    def _moment_like(self, text: str, later: dt.timedelta, notations: "list[_Notation]") -> str:
+        for notation in notations:
+            moment = notation.read(text)
+            for write in notation.writes:
+                if write(moment) == text and notation.read(write(moment + later)) == moment + later:
+                    return write(moment + later)
+        reason = f"cannot write a time {later} later than {text!r} in the same way; use ISO 8601"
+        raise DataError(f"column {self.name!r}: {reason}")
 
 
-def _later(cell: Any, later: dt.timedelta) -> Any:
+def _moved(cell: Any, later: dt.timedelta) -> Any:
     """In UTC, where there is a zone: a day has not always 24 hours."""
     if isinstance(cell, dt.datetime) and cell.tzinfo is not None:
         return (cell.astimezone(dt.UTC) + later).astimezone(cell.tzinfo)
@@ -168,40 +182,50 @@ def _later(cell: Any, later: dt.timedelta) -> Any:
 
 def _number_like(text: str, value: float) -> str:
     mark = "," if "," in text else "."
-    return f"{value:.{len(text.strip().partition(mark)[2])}f}".replace(".", mark)
+    return f"{value:.{len(text.partition(mark)[2])}f}".replace(".", mark)
 
 
-def _moment_like(text: str, known: dt.datetime, later: dt.timedelta, column: str) -> str:
-    """The time `later` than that of `text`, which is `known` (in UTC if it has a zone), written in the same way."""
-    for read, write in _notations(text):
-        try:
-            moment = read(text)
-        except ValueError:
-            continue
-        plain = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
-        is_known = abs(plain - known) < dt.timedelta(milliseconds=1)
-        if is_known and write(moment) == text and read(write(moment + later)) == moment + later:
-            return write(moment + later)
-    raise DataError(f"{column}: cannot write a time {later} later than {text!r} in the same way; use ISO 8601")
+class _Notation(NamedTuple):
+    """A way to read times, and ways to write them."""
+
+    read: Callable[[str], dt.datetime]
+    writes: list[Callable[[dt.datetime], str]]
 
 
-def _notations(text: str) -> Iterator[tuple[Any, Any]]:
-    """Pairs of functions that read a time and write it."""
-    read = dt.datetime.fromisoformat
-    zulu = (lambda written: written.replace("+00:00", "Z")) if text.endswith("Z") else str
-    for separator in ("T", " "):
-        for digits in ("minutes", "seconds", "milliseconds", "microseconds"):
-            yield read, lambda moment, s=separator, d=digits: zulu(moment.isoformat(s, d))
-    for pattern in ("%Y-%m-%d", *datetime_formats()):
-        parse = partial(_parse, pattern)
-        yield parse, lambda moment, pattern=pattern: moment.strftime(pattern)
-        yield parse, lambda moment, pattern=pattern: _unpadded(moment.strftime(pattern))
+def _notations(text: str) -> list[_Notation]:
+    """Those that a text like this may have."""
+    patterns = [_Notation(partial(_parse, pattern), _writers(pattern)) for pattern in datetime_formats()]
+    return [_Notation(dt.datetime.fromisoformat, _iso_writers(zulu=text.endswith("Z"))), *patterns]
+
+
+def _reads(notation: _Notation, cells: list[str], known: list[dt.datetime]) -> bool:
+    """Whether all cells are the times that are known, in UTC if they have a zone."""
+    try:
+        return all(abs(_plain(notation.read(cell)) - time) < MOMENT for cell, time in zip(cells, known, strict=True))
+    except ValueError:
+        return False
+
+
+def _plain(moment: dt.datetime) -> dt.datetime:
+    return moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+
+
+def _iso_writers(*, zulu: bool) -> list[Callable[[dt.datetime], str]]:
+    def write(separator: str, digits: str, moment: dt.datetime) -> str:
+        text = moment.isoformat(separator, digits)
+        return text.replace("+00:00", "Z") if zulu else text
+
+    precise = [partial(write, separator, digits) for separator in "T " for digits in DIGITS]
+    return [*precise, lambda moment: moment.strftime("%Y-%m-%d")]
+
+
+def _writers(pattern: str) -> list[Callable[[dt.datetime], str]]:
+    """With zeros before single digits, and without them in dates."""
+    return [
+        lambda moment: moment.strftime(pattern),
+        lambda moment: re.sub(r"\b0(?=\d[./])", "", moment.strftime(pattern)),
+    ]
 
 
 def _parse(pattern: str, text: str) -> dt.datetime:
     return dt.datetime.strptime(text, pattern)
-
-
-def _unpadded(text: str) -> str:
-    """03/04/2020 → 3/4/2020"""
-    return re.sub(r"\b0(?=\d[./])", "", text)
