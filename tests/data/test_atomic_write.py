@@ -192,3 +192,17 @@ def test_a_second_run_is_told_who_writes_and_a_killed_one_is_cleaned_up(
     with claim(Path("a.txt")), claim(Path("a.txt")):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".a.txt.lock", "a.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written all the same; what may be a live run's is left alone."""
+
+    def unsupported(file: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    (tmp_path / ".a.txt.0a1b.partial").touch()
+    with claim(tmp_path / "a.txt"), atomic_write(tmp_path / "a.txt", force=False) as partial:
+        partial.write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.txt.0a1b.partial", "a.txt"]

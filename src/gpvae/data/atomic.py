@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gpvae.data.times import DataError
@@ -75,7 +75,7 @@ def _claimed(path: Path) -> Iterator[None]:
     lock = target.with_name(f".{target.name}.lock")
     own = f"process {os.getpid()} on {socket.gethostname()}"
     with _held(lock) as free:
-        if not free:
+        if free is False:
             holder = lock.read_text(encoding="utf-8") if lock.exists() else "which just ended"
             if not holder.startswith(f"{own},"):
                 raise DataError(f"{path} is being written by another run ({holder}): wait, or choose another name")
@@ -93,16 +93,19 @@ def remove_stale(target: Path) -> None:
     """Delete what runs that were killed left of a file and of its checkpoint; live ones hold a lock on theirs."""
     for path in list(target.parent.iterdir()):
         if path.name.startswith(f".{target.name}.") and path.name.endswith(".partial") and path.is_file():
-            with _held(path) as free:
+            with suppress(OSError), _held(path) as free:  # it may be another user's
                 if free:
                     path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[bool]:
-    """Lock a file, which is created if it is not there; False if another process has it. Killed ones let go."""
-    if sys.platform == "win32":  # has no such locks
-        yield True
+def _held(path: Path) -> Iterator[bool | None]:
+    """Lock a file, which is created if it is not there; False if another process has it. Killed ones let go.
+
+    None where there are no such locks: then nobody is kept from writing, and nothing is taken for stale.
+    """
+    if sys.platform == "win32":
+        yield None
         return
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -111,12 +114,14 @@ def _held(path: Path) -> Iterator[bool]:
         os.close(file)
 
 
-def _lock(file: int) -> bool:
+def _lock(file: int) -> bool | None:
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError:  # a file system without locks
+            return None
     return True
 
 
