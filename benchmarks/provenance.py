@@ -4,7 +4,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
 from gpvae.evaluation.provenance import describe
 
 ROOT = Path(__file__).parents[1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpvae import evaluation, paper
     from gpvae.data.files import read
+    from gpvae.data.gaps import GapSelection
     from gpvae.data.panel import DataError, Panel
     from gpvae.imputers.base import Imputer, load
     from gpvae.imputers.brits import BRITS
@@ -39,6 +40,7 @@ __all__ = [
     "DataError",
     "Forward",
     "GPFactor",
+    "GapSelection",
     "Imputation",
     "Imputer",
     "Linear",
@@ -70,6 +72,7 @@ _HOMES = {
     **dict.fromkeys(("GPVAE", "HI_VAE", "VAE"), "gpvae.imputers.gpvae"),
     **dict.fromkeys(("Imputer", "load"), "gpvae.imputers.base"),
     **dict.fromkeys(("DataError", "Panel"), "gpvae.data.panel"),
+    "GapSelection": "gpvae.data.gaps",
     "Conformal": "gpvae.imputers.conformal",
     "Imputation": "gpvae.imputers.imputation",
     "pool": "gpvae.imputers.pooling",

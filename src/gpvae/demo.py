@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from gpvae import missingness
-from gpvae.data.files import TableFile, atomic_write, read_table, require_writable
+from gpvae.data.atomic import atomic_write, require_writable
+from gpvae.data.files import TableFile, read_table
 from gpvae.data.panel import Bools, DataError, Panel
 from gpvae.evaluation import Evaluation, evaluate
 from gpvae.imputers.registry import COMPARED, method

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpvae.data.files import TableFile, atomic_write, read_table, require_writable
+from gpvae.data.atomic import atomic_write, claim, require_writable
+from gpvae.data.files import TableFile, read_table
 from gpvae.data.panel import DataError
 
 FULL_DISK = """
@@ -34,82 +35,76 @@ class TestAtomicWrite:
     def names(folder: Path) -> list[str]:
         return sorted(path.name for path in folder.iterdir())
 
-    @staticmethod
-    def fail_halfway(target: Path, folder: bool, failure: BaseException) -> None:
-        with atomic_write(target, force=True) as partial:
-            if folder:
-                partial.mkdir()
-            (partial / "part" if folder else partial).write_text("half")
-            raise failure
-
-    def test_files_and_folders_appear_when_complete(self, tmp_path: Path) -> None:
+    def test_a_file_appears_when_it_is_complete(self, tmp_path: Path) -> None:
         with atomic_write(tmp_path / "a.txt", force=False) as partial:
             partial.write_text("new")
             assert not (tmp_path / "a.txt").exists()
-        with atomic_write(tmp_path / "model", force=False) as partial:
-            partial.mkdir()
-            (partial / "part").write_text("new")
-            assert not (tmp_path / "model").exists()
-        assert self.names(tmp_path) == ["a.txt", "model"]
-        assert (tmp_path / "model" / "part").read_text() == "new"
+        assert self.names(tmp_path) == ["a.txt"]
+        assert (tmp_path / "a.txt").read_text() == "new"
 
-    def test_existing_files_are_kept_unless_forced(self, tmp_path: Path) -> None:
+    def test_an_existing_file_is_kept_unless_forced(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("old")
-        (tmp_path / "model").mkdir()
-        (tmp_path / "model" / "old part").touch()
-        for name in ("a.txt", "model"):
-            with (
-                pytest.raises(DataError, match=f"{name} exists already"),
-                atomic_write(tmp_path / name, force=False),
-            ):
-                pytest.fail("nothing may be computed for a target that cannot be written")
+        with (
+            pytest.raises(DataError, match=r"a\.txt exists already"),
+            atomic_write(tmp_path / "a.txt", force=False),
+        ):
+            pytest.fail("nothing may be computed for a target that cannot be written")
         with atomic_write(tmp_path / "a.txt", force=True) as partial:
             partial.write_text("new")
-        with atomic_write(tmp_path / "model", force=True) as partial:
-            partial.mkdir()
-            (partial / "part").touch()
-            assert self.names(tmp_path / "model") == ["old part"]
         assert (tmp_path / "a.txt").read_text() == "new"
-        assert self.names(tmp_path / "model") == ["part"]
-        assert self.names(tmp_path) == ["a.txt", "model"]
+        assert self.names(tmp_path) == ["a.txt"]
+
+    @pytest.mark.parametrize("hard_links", [True, False])
+    def test_a_file_that_appears_in_the_meantime_is_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+    ) -> None:
+        def refuse(path: Path, target: Path) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        if not hard_links:
+            monkeypatch.setattr(Path, "hardlink_to", refuse)
+        with atomic_write(tmp_path / "b.txt", force=False) as partial:
+            partial.write_text("new")
+
+        def write_while_another_does(target: Path) -> None:
+            with atomic_write(target, force=False) as partial:
+                partial.write_text("new")
+                target.write_text("somebody's")
+
+        with pytest.raises(DataError, match=r"a\.txt appeared in the meantime and was not overwritten"):
+            write_while_another_does(tmp_path / "a.txt")
+        assert (tmp_path / "a.txt").read_text() == "somebody's"
+        assert (tmp_path / "b.txt").read_text() == "new"
+        assert self.names(tmp_path) == ["a.txt", "b.txt"]
+
+    def test_a_link_stays_and_its_target_is_replaced(self, tmp_path: Path) -> None:
+        (tmp_path / "store").mkdir()
+        (tmp_path / "link.txt").symlink_to("store/a.txt")
+        for text in ("first", "second"):
+            with atomic_write(tmp_path / "link.txt", force=True) as partial:
+                partial.write_text(text)
+            assert (tmp_path / "link.txt").is_symlink()
+            assert (tmp_path / "store" / "a.txt").read_text() == text
+        assert self.names(tmp_path / "store") == ["a.txt"]
 
     @pytest.mark.parametrize(
         "failure", [OSError(errno.ENOSPC, "No space left on device"), KeyError("x"), KeyboardInterrupt()]
     )
-    @pytest.mark.parametrize("folder", [False, True])
-    def test_a_failure_leaves_the_old_file(self, tmp_path: Path, failure: BaseException, folder: bool) -> None:
-        target = tmp_path / "target"
-        old = target / "old" if folder else target
-        old.parent.mkdir(exist_ok=True)
-        old.write_text("old")
+    def test_a_failure_leaves_the_old_file(self, tmp_path: Path, failure: BaseException) -> None:
+        (tmp_path / "a.txt").write_text("old")
         expected = DataError if isinstance(failure, OSError) else type(failure)
+
+        def fail_halfway(target: Path) -> None:
+            with atomic_write(target, force=True) as partial:
+                partial.write_text("half")
+                raise failure
+
         with pytest.raises(expected) as error:
-            self.fail_halfway(target, folder, failure)
+            fail_halfway(tmp_path / "a.txt")
         if expected is DataError:
-            assert str(error.value) == f"cannot write {target}: No space left on device; nothing was changed"
-        assert self.names(tmp_path) == ["target"]
-        assert old.read_text() == "old"
-
-    def test_a_failure_of_the_last_step_leaves_the_old_folder(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "model").mkdir()
-        (tmp_path / "model" / "old").touch()
-        rename = Path.rename
-
-        def failing(path: Path, target: Path) -> Path:
-            if path.suffix == ".partial":
-                raise OSError(errno.EIO, "Input/output error")
-            return rename(path, target)
-
-        monkeypatch.setattr(Path, "rename", failing)
-        with (
-            pytest.raises(DataError, match="Input/output error"),
-            atomic_write(tmp_path / "model", force=True) as partial,
-        ):
-            partial.mkdir()
-        assert self.names(tmp_path) == ["model"]
-        assert self.names(tmp_path / "model") == ["old"]
+            assert str(error.value).endswith("a.txt: No space left on device; nothing was changed")
+        assert self.names(tmp_path) == ["a.txt"]
+        assert (tmp_path / "a.txt").read_text() == "old"
 
     def test_a_full_disk_while_a_table_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "in.csv").write_text("x,y\n1,2\n,3\n")
@@ -140,7 +135,7 @@ class TestAtomicWrite:
             assert (tmp_path / name).read_text() == "old"
         assert self.names(tmp_path) == names
 
-    def test_a_file_does_not_replace_a_folder_nor_the_reverse(self, tmp_path: Path) -> None:
+    def test_a_file_does_not_replace_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "out.csv").mkdir()
         (tmp_path / "file").write_text("old")
         table = TableFile(tmp_path / "in.csv", pa.table({"x": [1.0]}))
@@ -151,11 +146,6 @@ class TestAtomicWrite:
             atomic_write(tmp_path / "out.csv", force=True) as partial,
         ):
             partial.write_text("new")
-        with (
-            pytest.raises(DataError, match="Not a directory"),
-            atomic_write(tmp_path / "file", force=True) as partial,
-        ):
-            partial.mkdir()
         assert self.names(tmp_path) == ["file", "out.csv"]
         assert (tmp_path / "file").read_text() == "old"
 
@@ -164,6 +154,55 @@ class TestAtomicWrite:
             require_writable(tmp_path / "lost" / "a.csv", force=False)
         with pytest.raises(DataError, match="it has no file name"):
             require_writable(Path(), force=True)
+        with pytest.raises(DataError, match="it is a device or a pipe"):
+            require_writable(Path("/dev/null"), force=True)
         monkeypatch.setattr("os.access", lambda *_: False)
         with pytest.raises(DataError, match="is not writable"):
             require_writable(tmp_path / "a.csv", force=False)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from gpvae.data.atomic import atomic_write, claim
+
+with claim(Path("a.txt")), atomic_write(Path("a.txt"), force=True) as partial:
+    partial.write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+def test_a_second_run_is_told_who_writes_and_a_killed_one_is_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "writing\n"
+        holder = f"process {other.pid} on .*, since 20"
+        with pytest.raises(DataError, match=f"a.txt is being written by another run .{holder}"), claim(Path("a.txt")):
+            pytest.fail("two runs must not write the same file")
+        with atomic_write(Path("a.txt"), force=True) as partial:
+            partial.write_text("mine")
+        assert len(list(tmp_path.glob(".a.txt.*.partial"))) == 1  # of a run that lives
+        other.kill()
+    assert len(list(tmp_path.iterdir())) == 3
+    with claim(Path("a.txt")), claim(Path("a.txt")):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".a.txt.lock", "a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written all the same; what may be a live run's is left alone."""
+
+    def unsupported(file: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    (tmp_path / ".a.txt.0a1b.partial").touch()
+    with claim(tmp_path / "a.txt"), atomic_write(tmp_path / "a.txt", force=False) as partial:
+        partial.write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.txt.0a1b.partial", "a.txt"]

@@ -38,22 +38,22 @@ class TestCsv:
         ("before", "after"),
         [
             ("x,y\n1.10,+2\n,3\n1e3,\n", "x,y\n1.10,+2\n7.75,3\n1e3,8\n"),
-            ("x;y\n1,10;a\n;b\n-0,5;c\n", "x;y\n1,10;a\n7,7500;b\n-0,5;c\n"),
-            ("x\ty\n1.5\t2\nNA\t3\n", "x\ty\n1.5\t2\n7.750\t3\n"),
-            ("x|y\n1.5|2\n ? | 3 \n", "x|y\n1.5|2\n7.750| 3 \n"),
-            ("\ufeffx,y\n1.5,é\n,ü\n", "\ufeffx,y\n1.5,é\n7.750,ü\n"),
+            ("x;y\n1,10;a\n;b\n-0,5;c\n", "x;y\n1,10;a\n7,75;b\n-0,5;c\n"),
+            ("x\ty\n1.5\t2\nNA\t3\n", "x\ty\n1.5\t2\n7.8\t3\n"),
+            ("x|y\n1.5|2\n ? | 3 \n", "x|y\n1.5|2\n7.8| 3 \n"),
+            ("\ufeffx,y\n1.5,é\n,ü\n", "\ufeffx,y\n1.5,é\n7.8,ü\n"),
             ("x,y\r\n1,2\r\nnull,3\r\n", "x,y\r\n1,2\r\n8,3\r\n"),
             ("x,y\r1,2\r,3\r", "x,y\r1,2\r8,3\r"),
-            ('"x, in\nm",note\n1.5,"a, ""b""\nc"\n,\'d\'\n', '"x, in\nm",note\n1.5,"a, ""b""\nc"\n7.750,\'d\'\n'),
+            ('"x, in\nm",note\n1.5,"a, ""b""\nc"\n,\'d\'\n', '"x, in\nm",note\n1.5,"a, ""b""\nc"\n7.8,\'d\'\n'),
             ('"x\nm",y\r\n1,"a\nb"\r\n,c\r\n', '"x\nm",y\r\n1,"a\nb"\r\n8,c\r\n'),
-            (",x\na,1.5\nb,\n", ",x\na,1.5\nb,7.750\n"),
+            (",x\na,1.5\nb,\n", ",x\na,1.5\nb,7.8\n"),
             ("x , y\n007,1\n,2\n", "x , y\n007,1\n8,2\n"),
             ("\nx,y\n\n1,2\n,3\n\n\n", "x,y\n1,2\n8,3\n"),
-            ("x\n1.5\n\n2.5\n\n", "x\n1.5\n7.750\n2.5\n"),
-            ("x,y\n1.5,2\n,3", "x,y\n1.5,2\n7.750,3\n"),
+            ("x\n1.5\n\n2.5\n\n", "x\n1.5\n7.8\n2.5\n"),
+            ("x,y\n1.5,2\n,3", "x,y\n1.5,2\n7.8,3\n"),
             ("x,y\n123456789012345678,0\n,1\n", "x,y\n123456789012345678,0\n8,1\n"),
-            ("x,y\n1.,0\n,1\n", "x,y\n1.,0\n7.75,1\n"),
-            ("x,y\n1.5,\n,\n", "x,y\n1.5,7.75\n7.750,7.75\n"),
+            ("x,y\n1.,0\n,1\n", "x,y\n1.,0\n8,1\n"),
+            ("x,y\n1.5,\n,\n", "x,y\n1.5,7.75\n7.8,7.75\n"),
         ],
         ids=[
             "mixed", "decimal comma", "tab", "bar", "byte order mark", "crlf", "cr", "quotes", "quotes and crlf",
@@ -73,12 +73,22 @@ class TestCsv:
     def test_extra_columns_are_formatted_like_their_column(self, tmp_path: Path) -> None:
         source = written(tmp_path, "x;n\n1,5;1\n2,5;\n")
         out = filled(source, tmp_path / "out.csv", 7.75, ["x_lower", "n_upper", "other"])
-        assert out.read_text() == "x;n;x_lower;n_upper;other\n1,5;1;7,750;7,75;7,75\n2,5;8;7,750;7,75;7,75\n"
+        assert out.read_text() == "x;n;x_lower;n_upper;other\n1,5;1;7,7;8;7,75\n2,5;8;7,7;8;7,75\n"
+
+    def test_ends_of_intervals_are_rounded_outward(self, tmp_path: Path) -> None:
+        source = written(tmp_path, "x,n\n0.29,1\n,\n")
+        for value, x, n in ((0.29, "0.29,0.29", "0,1"), (-0.291, "-0.30,-0.29", "-1,0"), (1e20, None, None)):
+            names = ["x_lower", "x_upper", "n_lower", "n_upper"]
+            out = filled(source, tmp_path / f"{value}.csv", value, names).read_text().splitlines()
+            if x:
+                assert out[1] == f"0.29,1,{x},{n}"
+            else:
+                assert out[1].startswith("0.29,1,100000000000000000000.00,1000")
 
     def test_a_comma_in_text_is_not_a_decimal_mark(self, tmp_path: Path) -> None:
         source = written(tmp_path, "x;n;s\n1.5;1;a, b\n2.5;;c\n")
         out = filled(source, tmp_path / "out.csv", 7.75, ["n_upper"])
-        assert out.read_text() == "x;n;s;n_upper\n1.5;1;a, b;7.75\n2.5;8;c;7.75\n"
+        assert out.read_text() == "x;n;s;n_upper\n1.5;1;a, b;8\n2.5;8;c;8\n"
 
     def test_only_the_chosen_columns_change(self, tmp_path: Path) -> None:
         source = written(tmp_path, "x,y\n1,2\n,\n")
@@ -138,7 +148,7 @@ class TestCsv:
             cells[row][column] = rng.choice(["", "NA", "NaN"])
         lines = "\n".join(",".join(row) for row in [list("abcde"), *cells]) + "\n"
         out = filled(written(tmp_path, lines), tmp_path / "out.csv", 0.125)
-        new = ["0", "0.125", "0.1250", "0.12500", "0.125000"]
+        new = ["0", "0.1", "0.12", "0.125", "0.1250"]
         expected = [[new[j] if cell in ("", "NA", "NaN") else cell for j, cell in enumerate(row)] for row in cells]
         assert list(csv.reader(io.StringIO(out.read_text())))[1:] == expected
 
@@ -219,9 +229,9 @@ class TestParquet:
         out = filled(tmp_path / "in.parquet", tmp_path / "out.csv", 7.75, ["x_lower"])
         assert out.read_text().splitlines() == [
             "x,y,n,s,b,t,x_lower",
-            "0.1,4.0,9007199254740993,a;b,True,2020-01-01 00:00:00+00:00,7.750",
-            '7.750,5.0,8,"c,d",,2020-01-03 00:00:00+00:00,7.750',
-            "7.750,7.750,3,,False,2020-01-02 00:00:00+00:00,7.750",
+            "0.1,4.0,9007199254740993,a;b,True,2020-01-01 00:00:00+00:00,7.7",
+            '7.8,5.0,8,"c,d",,2020-01-03 00:00:00+00:00,7.7',
+            "7.8,7.8,3,,False,2020-01-02 00:00:00+00:00,7.7",
         ]
 
     def test_from_csv(self, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from compose import PAPER, loss_of, model_of, random_batch, seeded
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.distributions import Bernoulli as TorchBernoulli
 from torch.distributions import Laplace as TorchLaplace
 from torch.distributions import Normal, StudentT
@@ -32,7 +32,7 @@ from gpvae.models.likelihoods import (
     StudentLikelihood,
     likelihood_for,
 )
-from gpvae.models.likelihoods.sampling import uniform_like
+from gpvae.models.likelihoods.sampling import Random, uniform_like
 
 
 @pytest.mark.parametrize("noise", [None, 0.7])
@@ -268,8 +268,8 @@ class LaplaceLikelihood(RealLikelihood):
     def variance(self, params: RealParams) -> Tensor:
         return 2 * self.scale(params) ** 2
 
-    def sample(self, params: RealParams, generator: Generator) -> Tensor:
-        uniform = uniform_like(params.location, generator)
+    def sample(self, params: RealParams, random: Random) -> Tensor:
+        uniform = uniform_like(params.location, random)
         return TorchLaplace(params.location, self.scale(params)).icdf(uniform)
 
     def cdf(self, error: NDArray[Any], column: int) -> NDArray[Any]:

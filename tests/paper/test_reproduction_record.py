@@ -84,7 +84,7 @@ def test_a_failed_write_leaves_the_record_as_it_was(record: Record, monkeypatch:
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("gpvae.data.files.os.replace", full)
+    monkeypatch.setattr("gpvae.data.atomic.os.replace", full)
     with pytest.raises(DataError, match="No space left on device; nothing was changed"):
         record.add(replace(A_RUN, seed=1), {"auroc": 0.5}, {})
     assert record.path.read_bytes() == before

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from toy import STEPS, Toy, batches, interrupted_after, run, two_rates, weight_norm, with_matrix
 
+from gpvae.data.sealed import BLANK, seal
 from gpvae.training.checkpoint import Checkpoint, Start
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Snapshots, TrainState
@@ -114,6 +116,12 @@ def test_a_cut_file_is_refused(checkpoint: Checkpoint) -> None:
 STATE = asdict(TrainState())
 
 
+def write(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor], header: dict[str, str]) -> None:
+    """A checkpoint with any content, and a checksum that fits."""
+    content = save_tensors(tensors, {"fingerprint": "toy", "sha256": BLANK, **header})
+    checkpoint.path.write_bytes(seal(content))
+
+
 @pytest.mark.parametrize(
     "state",
     [
@@ -125,8 +133,7 @@ STATE = asdict(TrainState())
     ],
 )
 def test_a_state_with_other_fields_is_refused(checkpoint: Checkpoint, state: str | None) -> None:
-    header = {"fingerprint": "toy"} | ({} if state is None else {"state": state})
-    save_file(Toy().state_dict(), checkpoint.path, metadata=header)
+    write(checkpoint, Toy().state_dict(), {} if state is None else {"state": state})
     with pytest.raises(TrainingError, match="not a checkpoint, or a damaged one"):
         checkpoint.load()
 
@@ -135,7 +142,7 @@ def test_a_file_without_some_weights_is_refused(checkpoint: Checkpoint) -> None:
     run(Toy(), checkpoint=checkpoint)
     tensors = load_file(checkpoint.path)
     del tensors["weights.layer.bias"]
-    save_file(tensors, checkpoint.path, metadata={"fingerprint": "toy", "state": json.dumps(STATE)})
+    write(checkpoint, tensors, {"state": json.dumps(STATE)})
     with pytest.raises(TrainingError, match="not a checkpoint, or a damaged one"):
         run(Toy(), checkpoint=checkpoint)
 

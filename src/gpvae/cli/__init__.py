@@ -1,6 +1,8 @@
 """The command line. Commands import the library when they run, so that --help does not wait for PyTorch."""
 
+import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -44,4 +46,7 @@ def _root(
 
 
 def main() -> None:
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, TextIOWrapper):
+            output.reconfigure(errors="replace")  # of a terminal that knows ASCII only
     app()

@@ -19,13 +19,29 @@ def one_line_errors() -> Iterator[None]:
             yield
         except KeyboardInterrupt:
             stop("")
-        except BrokenPipeError:
-            raise  # whoever read the output is gone: Typer exits without a word
-        except (ValueError, RuntimeError, OSError) as error:
-            if isinstance(error, RuntimeError) and not _is_training_error(error):
+        except (ValueError, RuntimeError, OSError, MemoryError) as error:
+            reason = _reason(error)
+            if reason is None:
                 raise
-            complain(f"Error: {error}")
+            complain(f"Error: {reason}")
             raise typer.Exit(1) from None
+
+
+def _reason(error: BaseException) -> str | None:
+    """What to tell the user; None for an error of ours."""
+    if _is_out_of_memory(error):
+        return "not enough memory: use fewer --samples, fewer --columns, or a part of the table"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return None if isinstance(error, RuntimeError) and not _is_training_error(error) else str(error)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """PyTorch raises an error of its own on a GPU, and on a CPU one that only its text tells apart."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error))
+    )
 
 
 def stop(advice: str) -> NoReturn:

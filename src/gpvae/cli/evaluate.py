@@ -47,15 +47,15 @@ def evaluate(
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
     report: options.Report = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     force: options.Force = False,
 ) -> None:
     """Hide some observed cells, fill them, and compare the results with the true values.
 
-    `gpvae evaluate weather.csv --hold-out 0.1`
-
-    `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
-
-    `gpvae evaluate weather.csv --report report.html`
+    - `gpvae evaluate weather.csv --hold-out 0.1`
+    - `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
+    - `gpvae evaluate weather.csv --report report.html`
 
     Errors are in standard deviations of each column.
     """
@@ -73,7 +73,8 @@ def evaluate(
         settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed)
         without_preset = replace(settings, preset=None)
         imputers = {name: (settings if name == DEFAULT else without_preset).build(name) for name in names}
-        result = evaluation.evaluate(panel, held_out, imputers, level=interval, samples=samples, seed=seed)
+        draws = {"level": interval, "samples": samples, "seed": seed}
+        result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
         categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
         print_scores(result, interval, int(categorical_cells.sum()))
         print_gap_scores(result, interval)

@@ -1,5 +1,6 @@
 """`gpvae fit`, and training with a checkpoint."""
 
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,8 +8,8 @@ import typer
 
 from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors, stop
-from gpvae.cli.methods import DEFAULT, ImputerOptions, categorical_columns, parse_kinds
-from gpvae.cli.printing import say
+from gpvae.cli.methods import DEFAULT, ImputerOptions, categorical_columns, gives_intervals, parse_kinds
+from gpvae.cli.printing import say, working
 
 if TYPE_CHECKING:
     from gpvae.data.panel import Panel
@@ -29,6 +30,8 @@ def fit(
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
     logs: Annotated[Path | None, typer.Option(help="A folder for TensorBoard logs.")] = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     force: options.Force = False,
 ) -> None:
     """Train on a table, to fill other tables with the same columns.
@@ -37,10 +40,14 @@ def fit(
 
     After an interruption (Ctrl-C), the same command resumes.
     """
-    with one_line_errors():
-        from gpvae.imputers.base import require_model_folder
+    with one_line_errors(), ExitStack() as claimed:
+        from gpvae.data.atomic import claim
+        from gpvae.imputers.model_folder import require_model_folder
 
         require_model_folder(output, overwrite=force)
+        claimed.enter_context(claim(output))
+        from gpvae.report.trust import brief_of_fit
+
         kinds = parse_kinds(kind or [], [method])
         _, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
         imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
@@ -48,13 +55,17 @@ def fit(
         imputer.save(output, overwrite=force)
         remove_checkpoints(output)
         say(f"model: {output}")
+        with working("checking held-out cells"):
+            reliability = brief_of_fit(imputer, panel, intervals=gives_intervals(imputer))
+        say(*reliability)
 
 
 def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = None) -> None:
     """Keep a checkpoint beside `output`, which the caller removes once the output is written; say what was found."""
     checkpoint = checkpoint_path(output)
     try:
-        imputer.fit(panel, checkpoint=checkpoint, logs=logs)
+        with nullcontext() if imputer.shows_progress else working(f"fitting {imputer.name}"):
+            imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
         stop(f"Run the same command again to resume from {checkpoint}.")
     if found := " ".join(imputer.describe()):

@@ -1,5 +1,8 @@
 """`gpvae impute`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +20,10 @@ from gpvae.cli.methods import (
     require_calibration_cells,
     require_causal,
 )
-from gpvae.cli.printing import say
+from gpvae.cli.printing import say, working
 
 if TYPE_CHECKING:
-    from gpvae import Imputation, Imputer, Panel
+    from gpvae import GapSelection, Imputer, Panel
     from gpvae.data.files import TableFile
 
 
@@ -46,51 +49,130 @@ def impute(
     device: options.DeviceOption = options.Device.auto,
     report: options.Report = None,
     draws: options.Draws = None,
+    max_gap: options.MaxGap = None,
+    only: options.Only = None,
+    not_before: options.NotBefore = None,
+    leading: options.Leading = True,
+    trailing: options.Trailing = True,
+    add_rows: options.AddRows = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     force: options.Force = False,
 ) -> None:
     """Fill the gaps of a table.
 
-    `gpvae impute weather.csv -o filled.csv`
-
-    `gpvae impute icu.parquet --id patient --time hour -o filled.parquet`
-
-    `gpvae impute new.csv --model model/ -o filled.csv`
-
-    `gpvae impute weather.csv --method brits --conformal -o filled.csv`
-
-    `gpvae impute weather.csv -o filled.csv --report report.html`
+    - `gpvae impute weather.csv -o filled.csv`
+    - `gpvae impute icu.parquet --id patient --time hour -o filled.parquet`
+    - `gpvae impute new.csv --model model/ -o filled.csv`
+    - `gpvae impute weather.csv --method brits --conformal -o filled.csv`
+    - `gpvae impute weather.csv -o filled.csv --report report.html`
+    - `gpvae impute weather.csv -o filled.csv --max-gap 6h --add-rows`
 
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
     `<name>_upper`, the ends of the interval around each filled value; categories get `<name>_probability` instead.
     """
-    with one_line_errors():
-        _require_output_paths(data, output, report, force)
+    with one_line_errors(), _claimed(data, output, report, force):
         if model:
             _require_no_training_options(any((epochs, preset, kind, conformal, fit_until, method != DEFAULT)))
-            imputer, table, panel = _load(model, device, data, id, time, columns)
+            imputer, table, panel = _load(model, device, data, id, time, columns, add_rows)
         else:
             require_causal(causal, method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
-            table, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
+            table, panel = tables.read(data, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
+        gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
-        _require_room_for_intervals(table, panel, level)
         tables.require_draws_path(draws, table, imputer, data, output, checkpoint_path(output), report, force=force)
-        if not model:
-            require_calibration_cells(imputer, _until(panel, fit_until), level)
-            if panel.observed.all() and not (report or draws):
-                _write_unchanged(imputer, table, panel, output, force)
+        choice = _Choice(gaps, causal, fit_until)
+        job = _Job(imputer, table, panel, choice, level, samples, seed, output, report, draws, force)
+        job.run(train=not model)
+
+
+@contextmanager
+def _claimed(data: Path, output: Path, report: Path | None, force: bool) -> Iterator[None]:
+    """Check that the outputs can be written, and keep other runs from writing them."""
+    from gpvae.data.atomic import claim
+
+    _require_output_paths(data, output, report, force)
+    with claim(output, report):
+        yield
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What the method is fitted on, and what it fills from what."""
+
+    gaps: "GapSelection"
+    causal: bool
+    fit_until: str | None
+
+    def fitted(self, panel: "Panel") -> "Panel":
+        from gpvae import DataError
+
+        try:
+            return panel if self.fit_until is None else panel.until(self.fit_until)
+        except DataError as error:
+            raise DataError(f"--fit-until: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be done, once the options are understood and the table is read."""
+
+    imputer: "Imputer"
+    table: "TableFile"
+    panel: "Panel"
+    choice: _Choice
+    level: float  # of the intervals, 0 for none
+    samples: int
+    seed: int
+    output: Path
+    report: Path | None
+    draws: Path | None
+    force: bool
+
+    def run(self, *, train: bool) -> None:
+        tables.require_memory_for_draws(self.imputer, self.panel, self.samples)
+        _require_room_for_intervals(self.table, self.panel, self.level)
+        if train:
+            fitted = self.choice.fitted(self.panel)
+            require_calibration_cells(self.imputer, fitted, self.level)
+            if self.panel.observed.all() and not (self.report or self.draws):
+                self._write_unchanged()
                 return
-            fit_with_checkpoint(imputer, _until(panel, fit_until), output)
-        imputation = imputer.impute(panel, samples=samples, seed=seed, causal=causal)
-        _write_filled(imputation, level, table, output, force)
-        tables.write_draws(imputation, table, draws, force)
-        _print_reliability(imputation, level)
-        tables.write_report(imputation, report, force)
+            fit_with_checkpoint(self.imputer, fitted, self.output)
+        self._fill()
+
+    def _fill(self) -> None:
+        from gpvae.report.trust import brief
+
+        gaps, causal = self.choice.gaps, self.choice.causal
+        with working("filling gaps"):
+            imputation = self.imputer.impute(self.panel, samples=self.samples, seed=self.seed, gaps=gaps, causal=causal)
+        intervals = f", with {self.level:.0%} intervals" if self.level else ""
+        filled = imputation.to_frame(interval=self.level or None)
+        self._write(filled, f"filled {imputation.cells.size:,} cells{intervals}")
+        say(*gaps.summary(self.panel))
+        tables.write_draws(imputation, self.table, self.draws, self.force)
+        with working("checking held-out cells"):
+            reliability = brief(imputation, intervals=self.level > 0)
+        say(*reliability)
+        tables.write_report(imputation, self.report, self.force)
+
+    def _write_unchanged(self) -> None:
+        self.imputer._new_schema(self.panel)  # raises if the options do not suit the data
+        self._write(self.panel.fill(self.panel.values), "no gaps to fill, table unchanged")
+
+    def _write(self, frame: Any, summary: str) -> None:
+        """Write the table, then remove the checkpoint, which is no longer needed."""
+        self.table.write(self.output, frame, force=self.force)
+        remove_checkpoints(self.output)
+        say(f"{summary}: {self.output}")
 
 
 def _require_output_paths(data: Path, output: Path, report: Path | None, force: bool) -> None:
-    from gpvae.data.files import file_kind, require_writable
+    from gpvae.data.atomic import require_writable
+    from gpvae.data.files import file_kind
 
     file_kind(output)
     require_writable(output, force=force)
@@ -106,7 +188,7 @@ def _require_no_training_options(given: bool) -> None:
 
 
 def _load(
-    model: Path, device: str, data: Path, id: str | None, time: str | None, columns: list[str] | None
+    model: Path, device: str, data: Path, id: str | None, time: str | None, columns: list[str] | None, add_rows: bool
 ) -> "tuple[Imputer, TableFile, Panel]":
     """A saved imputer, and the table read with the columns for series, time and text that it was trained with."""
     import gpvae
@@ -114,18 +196,8 @@ def _load(
     imputer = gpvae.load(model, device=device)
     schema = imputer.schema_
     text = tuple(schema.labels)
-    table, panel = tables.read(data, id or schema.id, time or schema.time, columns, text, text)
+    table, panel = tables.read(data, id or schema.id, time or schema.time, columns, text, text, add_rows=add_rows)
     return imputer, table, panel
-
-
-def _until(panel: "Panel", time: str | None) -> "Panel":
-    """What the method is fitted on."""
-    from gpvae import DataError
-
-    try:
-        return panel if time is None else panel.until(time)
-    except DataError as error:
-        raise DataError(f"--fit-until: {error}") from None
 
 
 def _require_room_for_intervals(table: "TableFile", panel: "Panel", level: float) -> None:
@@ -133,28 +205,3 @@ def _require_room_for_intervals(table: "TableFile", panel: "Panel", level: float
         table.require_no_columns(
             [f"{name}_{end}" for name in panel.columns for end in ("lower", "upper", "probability")]
         )
-
-
-def _write_unchanged(imputer: "Imputer", table: "TableFile", panel: "Panel", output: Path, force: bool) -> None:
-    imputer._new_schema(panel)  # raises if the options do not suit the data
-    _write(table, panel.fill(panel.values), output, force, "no gaps to fill, table unchanged")
-
-
-def _write_filled(imputation: "Imputation", level: float, table: "TableFile", output: Path, force: bool) -> None:
-    intervals = f", with {level:.0%} intervals" if level else ""
-    summary = f"filled {imputation.cells.size:,} cells{intervals}"
-    _write(table, imputation.to_frame(interval=level or None), output, force, summary)
-
-
-def _write(table: "TableFile", frame: Any, output: Path, force: bool, summary: str) -> None:
-    """Write the table, then remove the checkpoint, which is no longer needed."""
-    table.write(output, frame, force=force)
-    remove_checkpoints(output)
-    say(f"{summary}: {output}")
-
-
-def _print_reliability(imputation: "Imputation", level: float) -> None:
-    from gpvae.report.trust import brief
-
-    for sentence in brief(imputation, intervals=level > 0):
-        say(sentence)

@@ -32,10 +32,11 @@ class ImputerOptions:
 
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
+        from gpvae.cli.printing import show_training
 
         if self.preset and method != DEFAULT:
             raise DataError(f"--preset works only with {DEFAULT}, not with {method}")
-        settings: dict[str, Any] = {"device": self.device, "seed": self.seed, "verbose": True}
+        settings: dict[str, Any] = {"device": self.device, "seed": self.seed, "verbose": show_training()}
         settings |= paper.PRESETS[self.preset] if self.preset else {}
         settings |= {"epochs": self.epochs} if self.epochs else {}
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gpvae.cli import printing
 from gpvae.cli.methods import METHODS, unknown_method
 from gpvae.imputers.registry import CAUSAL
 
@@ -108,5 +109,32 @@ FitUntil = Annotated[
 Draws = Annotated[
     Path | None,
     typer.Option("--draws", help="Write a completed table for each of the --samples draws, for multiple imputation."),
+]
+MaxGap = Annotated[
+    str | None,
+    typer.Option(
+        "--max-gap",
+        help="Leave longer gaps empty: 30min, 6h or 2d; a number, if times are numbers or rows.  [default: fill all]",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", help="Fill only these columns, separated by commas; the others inform them."),
+]
+NotBefore = Annotated[str | None, typer.Option("--not-before", help="Leave gaps before this time empty.")]
+Leading = Annotated[
+    bool, typer.Option("--leading/--no-leading", help="Fill gaps before the first value of a column in a series.")
+]
+Trailing = Annotated[
+    bool, typer.Option("--trailing/--no-trailing", help="Fill gaps after the last value of a column in a series.")
+]
+AddRows = Annotated[
+    bool, typer.Option("--add-rows", help="Add the rows that a table with regular times lacks, and fill them.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=printing.set_quiet, help="Print only warnings and errors.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=printing.set_verbose, help="Show the parts of the training loss.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

@@ -1,6 +1,10 @@
 """What commands print."""
 
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +16,52 @@ if TYPE_CHECKING:
     from gpvae.evaluation import Evaluation, Score
     from gpvae.evaluation.joint import JointScore
     from gpvae.paper.reproduction import Table as PaperTable
+    from gpvae.training.progress import Show
 
-console = Console(highlight=False)
-error_console = Console(stderr=True, highlight=False)
+BROKEN_PIPE = 128 + 13  # the code of a program that SIGPIPE ended
 
 
-def say(text: str) -> None:
-    """Print text as it is, without markup or wrapping."""
-    console.print(text, markup=False, soft_wrap=True)
+class _Console(Console):
+    verbose = False
+
+    def on_broken_pipe(self) -> None:
+        """As after `| head`: end without a word."""
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(devnull, stream.fileno())
+        raise SystemExit(BROKEN_PIPE)
+
+
+console = _Console(highlight=False)
+error_console = _Console(stderr=True, highlight=False)
+
+
+def set_quiet(quiet: bool) -> None:
+    console.quiet = quiet
+
+
+def set_verbose(verbose: bool) -> None:
+    console.verbose = verbose
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal what the command is busy with."""
+    from gpvae.training.progress import busy
+
+    with busy(what, show=not console.quiet):
+        yield
+
+
+def show_training() -> "Show":
+    """What imputers show while they are trained."""
+    return "losses" if console.verbose and not console.quiet else not console.quiet
+
+
+def say(*texts: str) -> None:
+    """Print texts as they are, without markup or wrapping, each on a line of its own."""
+    for text in texts:
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:

@@ -62,7 +62,7 @@ def _fresh_stream(model: Path, interval: float) -> "Stream":
 
 
 def _resumed(fresh: "Stream", state: Path | None) -> "dict[str | None, Stream]":
-    from gpvae.data.files import require_writable
+    from gpvae.data.atomic import require_writable
     from gpvae.imputers.stream import load_streams
 
     if state is None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpvae.cli.printing import note, say
+from gpvae.cli.printing import note, say, working
 
 DRAW = "draw"  # the column that says which of the completed tables a row belongs to
 
 if TYPE_CHECKING:
     from gpvae.data.files import TableFile
+    from gpvae.data.gaps import GapSelection
     from gpvae.data.panel import Panel
     from gpvae.evaluation import Evaluation
     from gpvae.imputers.base import Imputer
@@ -25,13 +26,26 @@ def read(
     columns: Sequence[str] | None,
     categories: Sequence[str] = (),
     text: Sequence[str] = (),
+    *,
+    add_rows: bool = False,
 ) -> "tuple[TableFile, Panel]":
-    """Read a table as a panel, and print what is in it; columns named in `text` are read as text."""
+    """Read a table as a panel, and print what is in it; columns named in `text` are read as text.
+
+    Rows that are absent from regular times are noted, or added.
+    """
     from gpvae.data.files import read_table
+    from gpvae.data.grid import absent_rows, with_rows
 
     table = read_table(path).with_text(text).with_categories(categories)
     chosen = [name for entry in columns for name in _split(entry, table.table.column_names)] if columns else None
     panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
+    absent = absent_rows(panel)
+    if absent and add_rows:
+        table = with_rows(table, panel, absent)
+        panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
+        say(f"added {len(absent):,} rows that were absent from regular times")
+    elif absent:
+        note(f"{absent.describe(panel)}; gpvae impute --add-rows adds and fills them")
     say(
         f"{path}: {len(panel):,} series, {len(panel.values):,} steps, {len(panel.columns)} columns, "
         f"{1 - panel.observed.mean():.1%} missing; time: {panel.source.time or 'row order'}"
@@ -74,6 +88,31 @@ def _has_categories(table: "TableFile", name: str) -> bool:
     return str(entries.type) in ("string", "bool") and len(entries.unique()) <= min(CATEGORIES, len(entries) // OFTEN)
 
 
+def gap_selection(
+    panel: "Panel",
+    max_gap: str | None,
+    only: Sequence[str] | None,
+    not_before: str | None,
+    leading: bool,
+    trailing: bool,
+) -> "GapSelection":
+    """Checked on the panel, before any training."""
+    from gpvae.data.gaps import GapSelection
+
+    columns = [name for entry in only for name in _split(entry, panel.columns)] if only else None
+    selection = GapSelection(max_gap, columns, not_before, leading, trailing)
+    selection.wanted(panel)
+    return selection
+
+
+def require_memory_for_draws(imputer: "Imputer", panel: "Panel", samples: int) -> None:
+    """Before any training."""
+    from gpvae.imputers.imputation import require_memory
+
+    if imputer.gives_distributions:
+        require_memory(int((~panel.observed).sum()), samples)
+
+
 def require_report_path(report: Path | None, *other_files: Path, force: bool) -> None:
     """Before any training: check that the report can be written and replaces no other file of the command."""
     from gpvae import DataError
@@ -102,7 +141,7 @@ def require_draws_path(
 
 def _require_free(option: str, path: Path, other_files: Sequence[Path | None], force: bool) -> None:
     from gpvae import DataError
-    from gpvae.data.files import require_writable
+    from gpvae.data.atomic import require_writable
 
     if path.resolve() in [other.resolve() for other in other_files if other]:
         raise DataError(f"{option}: {path} is already used by this command; choose another file")
@@ -122,5 +161,6 @@ def write_draws(imputation: "Imputation", table: "TableFile", path: Path | None,
 
 def write_report(result: "Imputation | Evaluation", path: Path | None, force: bool) -> None:
     if path:
-        result.report(path, overwrite=force)
+        with working("writing the report"):
+            result.report(path, overwrite=force)
         say(f"report: {path}")

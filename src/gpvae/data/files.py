@@ -1,16 +1,14 @@
-"""Tables in CSV and Parquet files: read with everything needed to write them back, and written atomically."""
+"""Tables in CSV and Parquet files: read with everything needed to write them back."""
 
 import csv
 import datetime as dt
+import decimal
 import gzip
 import io
 import os
 import re
-import secrets
-import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,64 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gpvae.data.atomic import atomic_write
 from gpvae.data.panel import DataError, Panel
 from gpvae.data.times import column_times, parse_datetimes
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "#n/a"})
 SEPARATORS = ",;\t|"
+ROUNDING = {"lower": decimal.ROUND_FLOOR, "upper": decimal.ROUND_CEILING}  # of the ends of intervals
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-
-
-@contextmanager
-def atomic_write(path: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary path for a file or folder that is moved to `path` once it is complete.
-
-    An existing file is replaced only with `force`, and stays in place until the new one is complete.
-    """
-    require_writable(path, force=force)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-        _replace(partial, path)
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
-    finally:
-        _remove(partial)
-
-
-def require_writable(path: Path, *, force: bool) -> None:
-    """Check before hours of training, not after."""
-    if not path.name:
-        raise DataError(f"cannot write {path}: it has no file name")
-    if path.exists() and not force:
-        hint = "choose another name, or replace it with --force (in Python, overwrite=True)"
-        raise DataError(f"{path} exists already; {hint}")
-    if not path.parent.is_dir():
-        raise DataError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise DataError(f"cannot write {path}: the folder {path.parent} is not writable")
-
-
-def _replace(partial: Path, path: Path) -> None:
-    """One rename for a file; for a folder, which a rename cannot replace, move the old one away first."""
-    if not (path.is_dir() and partial.is_dir()):
-        partial.replace(path)
-        return
-    old = partial.with_name(partial.name + ".old")
-    path.rename(old)
-    try:
-        partial.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)  # the new folder is in place, so a failure here is harmless
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -320,22 +268,28 @@ class CsvText:
         ]
 
     def _added(self, name: str, column: pa.ChunkedArray, names: list[str]) -> list[str]:
-        """Formatted like the column that it belongs to: temperature_lower like temperature."""
-        subject = name.rsplit("_", 1)[0]
-        write = self._number_format(names.index(subject) if subject in names else None, column.type)
+        """Formatted like the column that it belongs to: temperature_lower like temperature, but rounded outward."""
+        subject, _, part = name.rpartition("_")
+        j = names.index(subject) if subject in names and part in ROUNDING else None
+        write = self._number_format(j, column.type, ROUNDING.get(part, decimal.ROUND_HALF_EVEN))
         return ["" if value is None else write(value) for value in column.to_pylist()]
 
-    def _number_format(self, j: int | None, dtype: pa.DataType) -> Callable[[Any], str]:
-        """Two more decimals than the column has; integers stay integers, and text stays text."""
+    def _number_format(
+        self, j: int | None, dtype: pa.DataType, rounding: str = decimal.ROUND_HALF_EVEN
+    ) -> Callable[[Any], str]:
+        """As many decimals as the column has; text stays text."""
         if not pa.types.is_integer(dtype) and not pa.types.is_floating(dtype):
             return str
         present = [] if j is None else self._present(j)
         mark = "," if self._writes_commas and not any("." in cell for cell in present) else "."
         if not present or any("e" in cell.lower() for cell in present):
             return lambda value: f"{value:.9g}".replace(".", mark)
-        digits = max(len(cell.partition(mark)[2]) for cell in present)
-        decimals = 0 if pa.types.is_integer(dtype) else digits + 2
-        return lambda value: f"{value:.{decimals}f}".replace(".", mark)
+        unit = decimal.Decimal(1).scaleb(-max(len(cell.partition(mark)[2]) for cell in present))
+        return lambda value: f"{_rounded(value, unit, rounding):zf}".replace(".", mark)
+
+
+def _rounded(value: float, unit: decimal.Decimal, rounding: str) -> decimal.Decimal:
+    return decimal.Decimal(repr(value)).quantize(unit, rounding, decimal.Context(prec=1000))
 
 
 def _is_time(text: str | None) -> bool:

@@ -206,6 +206,10 @@ class Panel:
     def series_of_row(self) -> NDArray[np.int64]:
         return np.repeat(np.arange(len(self)), self.lengths)
 
+    def id_at(self, row: int) -> Any:
+        """The id of the series that a row belongs to."""
+        return self.ids[self.series_of_row[row]]
+
     @cached_property
     def _ends(self) -> Bools:
         """True on the last row of each series."""

@@ -15,7 +15,7 @@ Moment = int | float | dt.datetime  # one time; datetimes are in UTC if they hav
 
 _DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
-_PATTERNS = [day + clock for day in _DAYS for clock in _CLOCKS]
+DATETIME_FORMATS = [day + clock for day in _DAYS for clock in _CLOCKS]
 
 
 class ParsedTimes(NamedTuple):
@@ -53,7 +53,7 @@ def _datetime(time: Any) -> dt.datetime:
     text = str(time).strip()
     moments = {*_parse_all([text], dt.datetime.fromisoformat)}
     if not moments:
-        moments = {moment for pattern in _PATTERNS for moment in _parse_all([text], _reader(pattern))}
+        moments = {moment for pattern in DATETIME_FORMATS for moment in _parse_all([text], _reader(pattern))}
     if len(moments) > 1:
         raise DataError(f"the time {text} is ambiguous: day/month or month/day; write it as year-month-day")
     if not moments:
@@ -144,7 +144,7 @@ def parse_times(texts: Sequence[str | None], name: str) -> ParsedTimes:
 def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     """Parse all texts by the one format that fits them all; where two fit, as for 03/04/2020 alone, refuse to guess."""
     tries = [_parse_all(texts, dt.datetime.fromisoformat)]
-    tries += [_parse_all(texts, _reader(pattern)) for pattern in _PATTERNS]
+    tries += [_parse_all(texts, _reader(pattern)) for pattern in DATETIME_FORMATS]
     readings = [moments for moments in tries if len(moments) == len(texts)]
     if not readings:
         row = max(len(moments) for moments in tries)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
 from gpvae.datasets.raw import cache_folder
 
 _BLOCK = 1 << 20

@@ -16,6 +16,7 @@ from gpvae.evaluation import joint, metrics
 from gpvae.evaluation.joint import JointScore
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.imputation import Imputation
+from gpvae.training.progress import busy
 
 if TYPE_CHECKING:
     from gpvae.report.page import Report
@@ -76,12 +77,15 @@ class _Trial:
     seconds: float
 
     @classmethod
-    def of(cls, imputer: Imputer, visible: Panel, truth: Floats, samples: int, seed: int) -> "_Trial":
-        started = time.perf_counter()
-        imputation = imputer.fit(visible).impute(visible, samples=samples, seed=seed)
-        seconds, log_density = time.perf_counter() - started, None
-        if imputer.gives_distributions:
-            log_density = imputer.log_likelihood(visible, truth, samples=samples, seed=seed)
+    def of(cls, imputer: Imputer, visible: Panel, truth: Floats, samples: int, seed: int, show: bool) -> "_Trial":
+        started, log_density = time.perf_counter(), None
+        with busy(f"fitting {imputer.name}", show=show and not imputer.shows_progress):
+            imputer.fit(visible)
+        with busy(f"filling with {imputer.name}", show=show):
+            imputation = imputer.impute(visible, samples=samples, seed=seed)
+            seconds = time.perf_counter() - started
+            if imputer.gives_distributions:
+                log_density = imputer.log_likelihood(visible, truth, samples=samples, seed=seed)
         return cls(imputer, imputation, log_density, seconds)
 
     def categorical(self, panel: Panel) -> Bools:
@@ -99,8 +103,9 @@ def evaluate(
     level: float = 0.9,
     samples: int = 100,
     seed: int = 0,
+    verbose: bool = False,
 ) -> Evaluation:
-    """Fit each method without the `held_out` cells, and score what it fills in.
+    """Fit each method without the `held_out` cells, and score what it fills in; `verbose` says on a terminal which.
 
     A column whose visible values do not vary has no standard deviation to serve as unit, so it is not scored.
     """
@@ -109,7 +114,7 @@ def evaluate(
     cells = held_out & units.varies
     if not cells.any():
         raise DataError("no held-out cell lies in a column that varies, so there is nothing to score")
-    trials = {name: _Trial.of(each, visible, panel.values, samples, seed) for name, each in methods.items()}
+    trials = {name: _Trial.of(each, visible, panel.values, samples, seed, verbose) for name, each in methods.items()}
     labelled = np.array([name in panel.labels for name in panel.columns])
     categorical = np.any([labelled, *(trial.categorical(panel) for trial in trials.values())], axis=0)
     scores = [

@@ -1,7 +1,6 @@
 """The contract of every imputer: fit to a panel, fill the gaps of one, save, load."""
 
 import hashlib
-import json
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -13,27 +12,26 @@ from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.codec import from_json, to_json
-from gpvae.data.files import atomic_write, require_writable
+from gpvae.data.gaps import Duration, GapSelection
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
-from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation
+from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation, require_memory
 from gpvae.imputers.latent_view import LatentView
+from gpvae.imputers.model_folder import read_model, write_model
 from gpvae.imputers.registry import FILL_CATEGORIES
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
 
-FORMAT = 8
 HELD_OUT = "held_out"  # among the tensors
+# What a description that makes no model may raise.
+UNREADABLE = (AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 class Prediction(NamedTuple):
@@ -100,10 +98,21 @@ class Imputer(BaseEstimator, ABC):
 
         raise DataError(f"{self.name} {registry.NOT_CAUSAL}")
 
-    def impute(self, data: Any, *, samples: int = 100, seed: int = 0, causal: bool = False) -> Imputation:
+    def impute(
+        self,
+        data: Any,
+        *,
+        samples: int = 100,
+        seed: int = 0,
+        max_gap: Duration | None = None,
+        gaps: GapSelection | None = None,
+        causal: bool = False,
+    ) -> Imputation:
         """Fill the gaps of `data`: the series fitted to, or others with the same columns, of any length.
 
         samples: how many draws intervals are read from; of no use to methods that give single values.
+        max_gap: gaps that are longer stay empty: "6h" or a timedelta where times are dates, else a number.
+        gaps: a finer choice of the gaps to fill; `max_gap` is short for GapSelection(max_gap=…).
         causal: fill each row from itself and the rows before it in its series, so that nothing of the future leaks
             into it; what the imputer learned is from the data that it was fitted to. Draws are then joint over columns,
             not over time.
@@ -115,6 +124,12 @@ class Imputer(BaseEstimator, ABC):
         given = self.schema_.panel(data).with_labels(self.schema_.labels)
         panel = self._filled_columns(given)
         missing = ~panel.observed & self.schema_.scaling.known
+        if max_gap is not None or gaps is not None:
+            chosen = GapSelection() if gaps is None else gaps
+            chosen = chosen if max_gap is None else replace(chosen, max_gap=max_gap)
+            missing &= chosen.wanted(given)[:, self.schema_.column_index(given)]
+        if self.gives_distributions:
+            require_memory(int(missing.sum()), samples)
         filled = (self._fill_causally if causal else self._fill)(panel, missing, samples, seed)
         return replace(self._imputation(given, missing, filled), seconds=time.perf_counter() - started, imputer=self)
 
@@ -170,27 +185,24 @@ class Imputer(BaseEstimator, ABC):
         """What a report shows of the latent series, if there are any."""
         return None
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether fitting shows how far it is."""
+        return any(value for name, value in self.get_params().items() if name.endswith("verbose"))
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
         held_out = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
-        learned = {**self._tensors(), **held_out}
-        tensors = save_tensors({name: value.cpu().contiguous() for name, value in learned.items()})
         description = {
-            "format": FORMAT,
             "gpvae": version("gpvae"),
             **self.to_json(),
             "resolved": self._resolved(),
             "schema": to_json(self.schema_),
             "history": self.history_,
             "held_out_of": self.held_out_ and self.held_out_.data,
-            "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
-        require_model_folder(Path(folder), overwrite=overwrite)
-        with atomic_write(Path(folder), force=True) as partial:
-            partial.mkdir()
-            (partial / "weights.safetensors").write_bytes(tensors)
-            (partial / "gpvae.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+        write_model(Path(folder), description, {**self._tensors(), **held_out}, overwrite=overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
@@ -259,19 +271,29 @@ def fingerprint(panel: Panel) -> str:
 
 def load(folder: str | Path, *, device: str = "auto") -> Imputer:
     """An imputer that `save` wrote, of whatever sort. Anything else is refused, with a reason."""
-    description, tensors = _read_saved(Path(folder))
+    description, learned = read_model(Path(folder))
     try:
         imputer = from_description(description, device)
-        imputer.schema_, imputer.history_ = from_json(Schema, description["schema"]), list(description["history"])
-        learned = load_tensors(tensors)
+        imputer.schema_ = from_json(Schema, description["schema"])
+        imputer.history_ = from_json(list[dict[str, float]], description["history"])
         if HELD_OUT in learned:
-            imputer.held_out_ = HeldOutCells(learned.pop(HELD_OUT).numpy(), description["held_out_of"])
+            imputer.held_out_ = _held_out(learned.pop(HELD_OUT), description["held_out_of"], imputer.schema_)
         imputer._restore(learned, description["resolved"])
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except UNREADABLE as error:
         if isinstance(error, TrainingError):
             raise  # no such device: not the folder's fault
-        raise DataError(f"{folder} does not hold a model that this version can read: {error}") from error
+        raise DataError(f"{folder} does not hold a model that this version can read: {_first_line(error)}") from error
     return imputer
+
+
+def _held_out(bits: Tensor, data: Any, schema: Schema) -> HeldOutCells:
+    if bits.dtype != torch.uint8 or bits.shape[1:] != (-(-len(schema.columns) // 8),) or not isinstance(data, str):
+        raise ValueError("its held-out cells do not fit its columns")
+    return HeldOutCells(bits.numpy(), data)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def from_description(description: dict[str, Any], device: str) -> Imputer:
@@ -287,32 +309,3 @@ def from_description(description: dict[str, Any], device: str) -> Imputer:
 
 def _sorts(base: type[Imputer]) -> list[type[Imputer]]:
     return [each for sort in base.__subclasses__() for each in (sort, *_sorts(sort))]
-
-
-def require_model_folder(folder: Path, *, overwrite: bool) -> None:
-    """A place where a model can be saved: new, or, to overwrite, a model or an empty folder, and nothing else."""
-    if _is_empty_folder(folder):
-        return
-    require_writable(folder, force=overwrite)
-    if folder.exists() and not (folder / "gpvae.json").is_file():
-        raise DataError(f"{folder} is not a model, so it is not replaced")
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
-
-
-def _read_saved(folder: Path) -> tuple[dict[str, Any], bytes]:
-    if not folder.is_dir():
-        raise DataError(f"there is no model folder {folder}")
-    try:
-        description = json.loads((folder / "gpvae.json").read_text(encoding="utf-8"))
-        weights = (folder / "weights.safetensors").read_bytes()
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder} is not a gpvae model: {error}") from None
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{folder} has the model format {found!r}, this version reads {FORMAT}: fit the model again")
-    if hashlib.sha256(weights).hexdigest() != description.get("weights_sha256"):
-        raise DataError(f"{folder}/weights.safetensors is damaged: its checksum is not the one that was saved")
-    return description, weights

@@ -29,6 +29,7 @@ from gpvae.data.batches import Batch, elapsed
 from gpvae.data.schema import Schema
 from gpvae.imputers.neural import NeuralImputer
 from gpvae.imputers.point import PointMethod
+from gpvae.models.likelihoods.sampling import Random
 from gpvae.models.loss import Loss
 from gpvae.training.recipe import Recipe
 
@@ -150,7 +151,7 @@ class BritsNetwork(nn.Module):
         return Loss(reconstruction + consistency, {"reconstruction": reconstruction, "consistency": consistency})
 
     @torch.no_grad()
-    def fill(self, batch: Batch, generator: Generator) -> Tensor:
+    def fill(self, batch: Batch, random: Random) -> Tensor:
         """The mean of both directions' ĉ, and observed values as they are. (batch, time, feature)
 
         Part by part, so that a long series takes little more memory than what is returned.

@@ -133,6 +133,8 @@ class Conformal(Imputer):
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.errors_ = tuple(tensors[f"errors.{j}"].numpy() for j in range(len(self.schema_.columns)))
+        if any(errors.ndim != 1 for errors in self.errors_):
+            raise ValueError("the errors of a column must be a list")
         self.imputer_ = cast(Imputer, clone(self.imputer))
         self.imputer_.schema_, self.imputer_.history_ = self.schema_, self.history_
         inner = {name.removeprefix("imputer."): t for name, t in tensors.items() if name.startswith("imputer.")}

@@ -1,6 +1,5 @@
 """The exact linear GP-VAE as an imputer: fitted by its marginal likelihood, filled by a smoother, in linear time."""
 
-import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,11 +24,13 @@ from gpvae.gp.state_space import Rows
 from gpvae.imputers.base import Imputer, Prediction
 from gpvae.imputers.findings import Findings, latent_order
 from gpvae.imputers.latent_view import Influence, Latents, LatentView
+from gpvae.imputers.model_folder import require_no_nan
 from gpvae.imputers.stream import Stream, load_stream
 from gpvae.models.factor import Composition, Extent, FactorModel
 from gpvae.training.blocks import column_blocks
 from gpvae.training.factor import learn
 from gpvae.training.periods import Stretch
+from gpvae.training.seeds import series_seed
 
 STEPS = 2**22  # padded rows that are worked on together
 
@@ -119,7 +120,7 @@ class GPFactor(Imputer):
         scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
         for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
             index, model = _padded(group), block.model
-            seeds = [_seed(seed, panel.ids[panel.series_of_row[window.start]], block.columns[0]) for window in group]
+            seeds = [series_seed(seed, panel.id_at(window.start), block.columns[0]) for window in group]
             lanes = Lanes(model.space, _rows(model, scaled[:, block.columns], times, index), samples, seeds)
             places = lanes.cut(torch.from_numpy(index))
             outputs = model.latents() if latents else None
@@ -181,12 +182,16 @@ class GPFactor(Imputer):
         }
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
+        require_no_nan(tensors)
         self.blocks_ = []
         self.extent_ = from_json(Extent, resolved["extent"])
         for i, described in enumerate(resolved["blocks"]):
             own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
             model = FactorModel.of(from_json(Composition, described["composition"]), own)
-            self.blocks_.append(Block(tuple(described["columns"]), model))
+            columns = from_json(tuple[int, ...], described["columns"])
+            if len(columns) != len(model.noise) or not {*columns} <= {*range(len(self.schema_.columns))}:
+                raise ValueError("its blocks do not fit its columns")
+            self.blocks_.append(Block(columns, model))
 
 
 class Block(NamedTuple):
@@ -234,11 +239,6 @@ def _rank(stretch: Stretch) -> tuple[int, int, float]:
 def _extent(stretches: list[Stretch]) -> Extent:
     rows = torch.tensor([len(each.values) for each in stretches])
     return Extent.of(rows, torch.tensor([each.span for each in stretches], dtype=torch.float64))
-
-
-def _seed(seed: int, series: Any, column: int) -> int:
-    """For the draws of a series and a block, whatever else is in the table."""
-    return int.from_bytes(hashlib.blake2b(f"{seed} {series!r} {column}".encode(), digest_size=6).digest())
 
 
 def _padded(group: list[Window]) -> NDArray[np.int64]:

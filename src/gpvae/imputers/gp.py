@@ -30,7 +30,7 @@ from gpvae.imputers.held_out import HeldOut
 from gpvae.imputers.neural import Method, NeuralImputer, Slice, prediction_batches
 from gpvae.imputers.point import BatchLoss, parts_of
 from gpvae.models.likelihoods import GaussianLikelihood
-from gpvae.models.likelihoods.sampling import stratified
+from gpvae.models.likelihoods.sampling import Random, normal_series, stratified
 from gpvae.models.loss import Loss
 
 
@@ -80,13 +80,14 @@ class ChannelGPMethod(Method):
         mean, std = np.zeros(panel.values.shape), np.zeros(panel.values.shape)
         draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
         number = np.cumsum(missing).reshape(missing.shape) - 1  # of each missing cell
-        for rows, places, batch, generator in self._batches(panel, samples, seed):
+        for rows, places, batch, streams in self._batches(panel, samples, seed):
             centre, variance = (x.flatten(0, 1)[places].double().cpu().numpy() for x in self.network.posterior(batch))
             mean[rows], std[rows] = centre, np.sqrt(variance)
-            gaps = missing[rows]
-            drawn = self.network.sample(batch, samples, generator).flatten(1, 2)[:, places].flatten(1)
+            gaps, batch_of = missing[rows], places.cpu().numpy() // batch.values.shape[1]
+            drawn = self.network.sample(batch, samples, streams).flatten(1, 2)[:, places].flatten(1)
             ranks = drawn[:, torch.from_numpy(gaps.ravel()).to(drawn.device)].argsort(0).argsort(0)
-            normal = torch.special.ndtri(stratified(ranks, generator)).cpu().numpy()
+            cells = np.add.reduceat(gaps.sum(1), np.flatnonzero(np.diff(batch_of, prepend=-1)))
+            normal = torch.special.ndtri(stratified(ranks, streams._replace(sizes=cells.tolist(), dim=1))).cpu().numpy()
             draws[number[rows][gaps]] = (centre[gaps] + np.sqrt(variance[gaps]) * normal).T
         feature = np.nonzero(missing)[1]
         return Prediction(scaling.undo(mean[missing], feature), std[missing] * scaling.scale[feature], draws)
@@ -148,7 +149,7 @@ class ChannelGP(nn.Module):
         return mean.to(batch.values.dtype), variance.to(batch.values.dtype)
 
     @torch.no_grad()
-    def sample(self, batch: Batch, samples: int, generator: Generator) -> Tensor:
+    def sample(self, batch: Batch, samples: int, random: Random) -> Tensor:
         """Complete series: the missing values, noise included, drawn jointly over time; the observed ones as they are.
 
         A draw u ~ N(c, C) of all steps, made to agree with what is observed:   u + C C_oo⁻¹ (x_o - u_o).
@@ -156,8 +157,8 @@ class ChannelGP(nn.Module):
         """
         covariance, observed = self._noisy(self._signal(batch)), _by_feature(batch.observed)
         whitener = _whitener(covariance, observed)
-        shape = (*observed.shape, samples)  # (feature, batch, time, sample)
-        noise = torch.randn(shape, generator=generator, device=generator.device, dtype=covariance.dtype)
+        like = covariance.new_empty((*observed.shape, samples))  # (feature, batch, time, sample)
+        noise = normal_series(like, batch.lengths, random)
         u = _cholesky(covariance) @ noise
         off = (self._residual(batch).unsqueeze(-1) - u) * observed.unsqueeze(-1)
         u = u + covariance @ (whitener.mT @ (whitener @ off))

@@ -14,7 +14,7 @@ from gpvae.data.codec import from_json, to_json
 from gpvae.data.panel import DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, Kinds, class_columns
 from gpvae.data.schema import Schema
-from gpvae.imputers.latent import LatentMethod, Resolved, resolve
+from gpvae.imputers.latent import LatentMethod, Resolved, resolve, sample_paths
 from gpvae.imputers.latent_view import Influence, Latents, LatentView
 from gpvae.imputers.neural import NeuralImputer, Slice, prediction_batches
 from gpvae.imputers.point import parts_of
@@ -50,7 +50,7 @@ class GPVAE(NeuralImputer):
         a Bernoulli likelihood.
     precision: "32-true" or "bf16-mixed".
     device: "auto", "cpu" or "cuda".
-    verbose: show a progress bar; in a log, lines.
+    verbose: show a progress bar; in a log, lines. "losses": with the parts of the loss.
     """
 
     gives_distributions: ClassVar[bool] = True
@@ -122,10 +122,9 @@ class GPVAE(NeuralImputer):
             raise DataError("only columns of real numbers can be reconstructed; impute fills those of other kinds")
         network, likelihood = self.method_.network, self.method_.network.likelihood
         mean, std = (np.empty(panel.values.shape, dtype=np.float32) for _ in range(2))
-        for rows, places, batch, generator in self._batches(panel, max(1, samples), seed):
+        for rows, places, batch, streams in self._batches(panel, max(1, samples), seed):
             posterior, context = network.encode(batch)
-            noise = network.sample_noise((samples, *posterior.mean.shape[:2]), generator)
-            z = posterior.sample(noise) if samples else posterior.mean.unsqueeze(0)
+            z = sample_paths(posterior, batch, samples, streams) if samples else posterior.mean.unsqueeze(0)
             params = self.method_.decode(z.flatten(1, 2)[:, places], context.flatten(0, 1)[places])
             means, variance = likelihood.mean(params), likelihood.variance(params)
             mean[rows] = means.mean(0).cpu().numpy()

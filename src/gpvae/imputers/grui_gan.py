@@ -23,6 +23,7 @@ from gpvae.data.schema import Schema
 from gpvae.imputers.neural import NeuralImputer
 from gpvae.imputers.point import PointMethod
 from gpvae.models.encoders import require_positive
+from gpvae.models.likelihoods.sampling import Random, draw
 from gpvae.models.loss import Loss
 from gpvae.training.cuda_graph import repeat
 from gpvae.training.recipe import Recipe
@@ -222,9 +223,8 @@ class GruiGanNetwork(nn.Module):
             total = self.penalty * penalty - distance + torch.where(playing, 0.0, error)
             return Loss(total, {"distance": distance, "penalty": penalty, "error": error})
 
-    def _noise(self, batch: Batch, generator: Generator) -> Tensor:
-        shape = (len(batch.values), self.noise_dim)
-        return torch.randn(shape, generator=generator, device=generator.device, dtype=batch.values.dtype)
+    def _noise(self, batch: Batch, random: Random) -> Tensor:
+        return draw(_normal, batch.values.new_empty(len(batch.values), self.noise_dim), random)
 
     def _predicted_and_free(self, batch: Batch, noise: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
         """Series fed with what is observed of the true ones, and series fed with themselves; side by side, in one go.
@@ -252,10 +252,10 @@ class GruiGanNetwork(nn.Module):
             (gradient,) = torch.autograd.grad(score, values, create_graph=True)
         return ((gradient * batch.observed).square().sum((1, 2)) + 1e-12).sqrt()  # a root has no slope at 0
 
-    def fill(self, batch: Batch, generator: Generator) -> Tensor:
+    def fill(self, batch: Batch, random: Random) -> Tensor:
         """G(z) with the z that suits each series best. (batch, time, feature)"""
         with torch.autocast(batch.values.device.type, enabled=False):
-            delta, start = lags(batch), self._noise(batch, generator)
+            delta, start = lags(batch), self._noise(batch, random)
             return self._free(batch, delta, self._search(batch, delta, start))
 
     def _free(self, batch: Batch, delta: Tensor, noise: Tensor) -> Tensor:
@@ -283,6 +283,10 @@ class GruiGanNetwork(nn.Module):
         made = self._free(batch, delta, noise) * batch.observed
         distance = (made - batch.values * batch.observed).square().sum((1, 2))
         return distance - self.realism * self.critic(made, delta, batch.lengths)
+
+
+def _normal(x: Tensor, generator: Generator) -> Tensor:
+    return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
 
 
 def _reversed(x: Tensor, on: Tensor) -> Tensor:

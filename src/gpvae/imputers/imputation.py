@@ -1,6 +1,7 @@
 """The result of an imputer: the filled values with their uncertainty."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -418,6 +419,23 @@ def require_level(level: float) -> None:
 def require_quantile(q: float) -> None:
     if not 0 < q < 1:
         raise DataError(f"a quantile must be between 0 and 1, got {q:g}")
+
+
+def require_memory(cells: int, samples: int) -> None:
+    """Check that draws of so many cells fit into half of the memory; systems promise more than they have."""
+    needed, memory = 4 * cells * samples, _memory()
+    if needed > memory / 2:
+        sizes = f"take {needed / 1e9:,.0f} GB, of {memory / 1e9:,.0f} GB there are"
+        raise DataError(f"{samples:,} samples of {cells:,} cells {sizes}: ask for fewer samples")
+
+
+def _memory() -> float:
+    """Of the machine, or of the container, in bytes."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        sizes.append(int(text))
+    return min(sizes, default=math.inf)
 
 
 def require_samples(q: float, samples: int) -> None:

@@ -5,10 +5,13 @@ import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
+from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,19 +19,32 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from gpvae.data.batches import Batch, Batches, BatchIndex, PredictionWindow, RowTensors, group_by_length, windows
+from gpvae.data.atomic import claim
+from gpvae.data.batches import (
+    Batch,
+    Batches,
+    BatchIndex,
+    PredictionWindow,
+    RowTensors,
+    Window,
+    group_by_length,
+    windows,
+)
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction, fingerprint
 from gpvae.imputers.held_out import HeldOut, HeldOutCells, hold_out
+from gpvae.imputers.model_folder import require_no_nan
+from gpvae.models.likelihoods.sampling import Streams
 from gpvae.training.checkpoint import Checkpoint
 from gpvae.training.devices import make_fabric, tensor_cores
 from gpvae.training.fork import train_with_fork
 from gpvae.training.loop import train
-from gpvae.training.progress import progress_bar
+from gpvae.training.progress import Show, busy, progress_bar
 from gpvae.training.recipe import Recipe
-from gpvae.training.seeds import epoch_generator, step_generator
+from gpvae.training.seeds import epoch_generator, series_generator
 from gpvae.training.state import TrainState
 
 PROCEDURE = 8  # a checkpoint of a run that was planned otherwise is not continued
@@ -98,23 +114,28 @@ class Slice(NamedTuple):
     rows: NDArray[np.int64]  # of the panel
     places: Tensor  # of those rows in a flattened (batch, time)
     batch: Batch
-    generator: Generator
+    streams: Streams  # random numbers of each series, along the first dimension
 
 
 def prediction_batches(
     method: Method, panel: Panel, parts: list[PredictionWindow], steps_at_once: int, seed: int
 ) -> Iterator[Slice]:
-    """Parts of a panel in batches of at most so many steps, each with random numbers of its own."""
+    """Parts of a panel in batches of at most so many steps, with random numbers that do not depend on the batch."""
     device = method.device
     rows = method.schema.rows(panel, panel.observed, device)
     with tensor_cores(device):
-        for number, group in enumerate(group_by_length(parts, steps_at_once)):
+        for group in group_by_length(parts, steps_at_once):
             index = BatchIndex.of([window for window, _ in group], device)
             steps = [np.arange(keep.start, keep.stop) for _, keep in group]
             panel_rows = np.concatenate([window.start + kept for (window, _), kept in zip(group, steps, strict=True)])
             places = np.concatenate([i * index.time + kept for i, kept in enumerate(steps)])
-            generator = step_generator(seed, number, device)
-            yield Slice(panel_rows, torch.from_numpy(places).to(device), rows.batch(index), generator)
+            streams = Streams([_generator(seed, panel, window, device) for window, _ in group], [1] * len(group), 0)
+            yield Slice(panel_rows, torch.from_numpy(places).to(device), rows.batch(index), streams)
+
+
+def _generator(seed: int, panel: Panel, window: Window, device: torch.device) -> Generator:
+    offset = window.start - int(panel.starts[panel.series_of_row[window.start]])
+    return series_generator(seed, panel.id_at(window.start), offset, device=device)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -129,7 +150,7 @@ class NeuralImputer(Imputer):
     precision: str = "32-true"
     device: str = "auto"
     seed: int = 0
-    verbose: bool = False
+    verbose: Show = False
     method_: Any = field(init=False)
 
     @abstractmethod
@@ -152,7 +173,8 @@ class NeuralImputer(Imputer):
         with tensor_cores(fabric.device):
             run = self._train(method, panel, held_out, fabric, checkpoint)
             if held_out.exists:
-                method.calibrate(held_out)
+                with busy("calibrating intervals", show=bool(self.verbose)):
+                    method.calibrate(held_out)
         method.network.eval()
         self.method_, self.schema_, self.history_ = method, schema, run.history
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
@@ -176,7 +198,7 @@ class NeuralImputer(Imputer):
         objective = method.objective(held_out.rows, compile=compile)
         forks = held_out.exists and config.keep == "last"
         second = method.alternative(held_out.rows, batch_size=plan.balanced_size, compile=compile) if forks else None
-        with progress_bar(steps, show=self.verbose) as report:
+        with claim(Path(checkpoint) if checkpoint else None), progress_bar(steps, show=self.verbose) as report:
             arguments: dict[str, Any] = {
                 "batches": lambda epoch: plan.epoch(epoch_generator(self.seed, epoch), fabric.device),
                 "config": config,
@@ -241,12 +263,31 @@ class NeuralImputer(Imputer):
         return self._new_method(self.schema_, 1.0)
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
-        with torch.random.fork_rng(devices=[]):
+        require_no_nan(tensors)
+        with torch.random.fork_rng(devices=[]), only_shapes_of(tensors):
             method = self._restored_method(resolved)
         method.load_tensors(tensors)
         method.to(make_fabric(self.device, self.precision).device)
         method.network.eval()
         self.method_ = method
+
+
+@contextmanager
+def only_shapes_of(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Refuse to build a parameter of a shape that none of these has: before it is filled, and before the next."""
+    left, thread = Counter(value.shape for value in tensors.values()), get_ident()
+
+    def require_shape(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and get_ident() == thread:
+            left[parameter.shape] -= 1
+            if left[parameter.shape] < 0:
+                raise ValueError(f"its settings make a parameter of shape {tuple(parameter.shape)} that was not saved")
+
+    hook = register_module_parameter_registration_hook(require_shape)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _share_observed(rows: RowTensors) -> float:

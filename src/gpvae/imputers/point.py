@@ -12,6 +12,7 @@ from gpvae.data.schema import Schema
 from gpvae.imputers.base import Prediction
 from gpvae.imputers.held_out import HeldOut
 from gpvae.imputers.neural import NUMBERS_AT_ONCE, Method, prediction_batches
+from gpvae.models.likelihoods.sampling import Random
 from gpvae.models.loss import Loss
 from gpvae.training.recipe import Recipe
 
@@ -26,7 +27,7 @@ class PointNetwork(Protocol):
 
     def loss(self, batch: Batch, generator: Generator, kl_scale: Tensor | float = 1.0) -> Loss: ...
 
-    def fill(self, batch: Batch, generator: Generator) -> Tensor:
+    def fill(self, batch: Batch, random: Random) -> Tensor:
         """A value for every cell. (batch, time, feature)"""
         ...
 
@@ -75,8 +76,8 @@ class PointMethod(Method):
     def predict(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         scaled = np.zeros(panel.values.shape, dtype=np.float32)
         parts = parts_of(panel, self.recipe.window if self.windowed else None)
-        for rows, places, batch, generator in prediction_batches(self, panel, parts, self._steps_at_once(), seed):
-            scaled[rows] = self.point.fill(batch, generator).flatten(0, 1)[places].float().cpu().numpy()
+        for rows, places, batch, streams in prediction_batches(self, panel, parts, self._steps_at_once(), seed):
+            scaled[rows] = self.point.fill(batch, streams).flatten(0, 1)[places].float().cpu().numpy()
         return Prediction(self.schema.scaling.undo(scaled[missing], np.nonzero(missing)[1]))
 
     def _steps_at_once(self) -> int:

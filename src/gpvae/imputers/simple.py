@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gpvae.data.gaps import neighbours
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Kinds, class_columns
 from gpvae.data.schema import Schema
@@ -74,6 +75,8 @@ class _Simple(Imputer):
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         self.fallback_ = tensors["fallback"].numpy()
+        if self.fallback_.shape != (len(self.schema_.columns),):
+            raise ValueError("its fallbacks do not fit its columns")
 
 
 @dataclass(eq=False, repr=False)
@@ -171,16 +174,6 @@ def nearest(panel: Panel, fallback: Floats) -> Floats:
     now = panel.times[:, None]
     later = (following >= 0) & ((last < 0) | (panel.times[following] - now < now - panel.times[last]))
     return _take(panel, np.where(later, following, last), fallback)
-
-
-def neighbours(panel: Panel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each cell, the rows of the last observation at or before it and of the next at or after it; -1 if none."""
-    rows = np.arange(len(panel.values))[:, None]
-    first = panel.starts[panel.series_of_row][:, None]
-    past_end = (panel.starts + panel.lengths)[panel.series_of_row][:, None]
-    last = np.maximum.accumulate(np.where(panel.observed, rows, -1), axis=0)
-    following = np.minimum.accumulate(np.where(panel.observed, rows, len(rows))[::-1], axis=0)[::-1]
-    return np.where(last >= first, last, -1), np.where(following < past_end, following, -1)
 
 
 def _take(panel: Panel, rows: NDArray[np.int64], fallback: Floats) -> Floats:

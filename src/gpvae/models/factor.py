@@ -195,7 +195,20 @@ class FactorModel:
         warp = Warp(**{each.name: tensors[f"warp.{each.name}"] for each in fields(Warp)})
         relations = Relations(**{each.name: tensors[f"relations.{each.name}"] for each in fields(Relations)})
         own = {each.name: tensors[each.name] for each in fields(cls) if each.name in tensors}
-        return cls(composition=composition, warp=warp, relations=relations, **own)
+        model = cls(composition=composition, warp=warp, relations=relations, **own)
+        if {name: value.shape for name, value in tensors.items()} != model._shapes():
+            raise ValueError("its tensors do not fit its composition")
+        return model
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """What `tensors` must look like."""
+        columns, processes, own = len(self.noise), len(self.kinds), len(self.owner)
+        if own > processes or not {*self.owner} <= {*range(columns)}:
+            raise ValueError("its processes have owners that are not there")
+        per_column = dict.fromkeys((f"warp.{each.name}" for each in fields(Warp)), (columns,))
+        weights = {"weights": (columns, len(self.latent_of_weight)), "relations.weights": (columns, columns)}
+        sizes = {"length": (processes,), "frequency": (processes,), "amplitude": (own,), "noise": (columns,)}
+        return {**per_column, **weights, **sizes, "relations.offset": (columns,)}
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.gaps import neighbours
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.imputers.imputation import Imputation
-from gpvae.imputers.simple import neighbours
 from gpvae.report.confidence import Z, blocks_of, share, wilson
 from gpvae.report.evidence import Evidence
 from gpvae.report.formatting import percent

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
 from gpvae.evaluation import Evaluation
 from gpvae.imputers.imputation import Imputation
 from gpvae.report.evidence import Evidence, held_out_evidence

@@ -89,7 +89,7 @@ def _amount_missing(imputation: Imputation, original: Panel, hidden: int) -> str
     if len(shares) > 1:
         columns = "all" if affected == len(shares) else f"{affected} of {len(shares)}"
         sentence += f", in {columns} columns, most in {panel.columns[worst]} ({percent(shares[worst])})"
-    rest = f"{unfilled:,} of them could not be filled and stay missing." if unfilled else "All of them are filled."
+    rest = f"{unfilled:,} of them stay missing." if unfilled else "All of them are filled."
     return f"{sentence}. {rest}{tested}"
 
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from gpvae.data.panel import DataError
+import numpy as np
+
+from gpvae.data.panel import DataError, Panel
+from gpvae.imputers.base import Imputer
 from gpvae.imputers.imputation import Imputation
 from gpvae.report.coverage import (
     MIN_CELLS,
@@ -42,6 +45,14 @@ def brief(imputation: Imputation, *, intervals: bool) -> list[str]:
     result = assess(evidence, imputation.method)
     parts = [result["errors"], result["coverage"] if intervals else None, *result["classes"]]
     return [f"Checked against {result['cells']:,} held-out cells:", *(part["sentence"] for part in parts if part)]
+
+
+def brief_of_fit(imputer: Imputer, panel: Panel, *, intervals: bool) -> list[str]:
+    """The same of an imputer and the panel that it was fitted to; or why there is nothing to say."""
+    nothing = np.empty(0, dtype=np.int64)
+    given = imputer.schema_.panel(panel).with_labels(imputer.schema_.labels)
+    imputation = Imputation(given, nothing, nothing.astype(float), method=imputer.name, imputer=imputer)
+    return brief(imputation, intervals=intervals) or [str(held_out_evidence(imputation))]
 
 
 def assess(evidence: Evidence | str, name: str) -> dict[str, Any]:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
+from gpvae.data.codec import from_json
+from gpvae.data.sealed import BLANK, read_regular, require_seal, seal
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Snapshots, TrainState, Weights, copy_weights
 
@@ -75,9 +78,10 @@ class Checkpoint:
             **_prefixed("best.", start.snapshots.best),
             **_prefixed("average.", start.snapshots.average),
         }
-        header = {"fingerprint": self.fingerprint, "state": json.dumps(asdict(start.state))}
+        header = {"fingerprint": self.fingerprint, "state": json.dumps(asdict(start.state)), "sha256": BLANK}
+        content = save_tensors({name: value.cpu().contiguous() for name, value in tensors.items()}, header)
         with atomic_write(self.path, force=True) as partial:
-            save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, partial, metadata=header)
+            partial.write_bytes(seal(content))
 
     def load(self) -> Start:
         tensors, header = self._read()
@@ -99,24 +103,33 @@ class Checkpoint:
 
     def _read(self) -> tuple[Weights, dict[str, str]]:
         try:
-            with safe_open(self.path, framework="pt") as file:
-                names = list(file.keys())
-                return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-        except (SafetensorError, OSError) as error:
+            content = read_regular(self.path)
+            tensors, header = load_tensors(content), _header(content)
+            if header.get("fingerprint") == self.fingerprint:
+                require_seal(content, header.get("sha256"))
+        except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
             raise self._damaged(error) from error
+        return tensors, header
 
     def _state(self, text: str) -> TrainState:
-        known = {field.name for field in fields(TrainState)}
         try:
             values = json.loads(text)
+            known = {field.name for field in fields(TrainState)}
             if not isinstance(values, dict) or values.keys() != known:
                 raise ValueError(f"its state must have the fields {', '.join(sorted(known))}")
-            return TrainState(**values)
-        except ValueError as error:
+            return from_json(TrainState, values)
+        except (ValueError, RecursionError) as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> TrainingError:
-        return TrainingError(f"{self.path} is not a checkpoint, or a damaged one: {error}")
+        reason = str(error).partition("\n")[0]
+        return TrainingError(f"{self.path} is not a checkpoint, or a damaged one ({reason}): delete it to start again")
+
+
+def _header(content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file: behind 8 bytes that say how long it is."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return header.get("__metadata__", {})
 
 
 @torch.no_grad()

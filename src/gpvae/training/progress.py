@@ -2,47 +2,69 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Literal
 
 from rich import get_console
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from gpvae.training.config import TrainingConfig
 from gpvae.training.state import Stage, TrainState
 
 SECONDS_BETWEEN_LINES = 60  # of a log
+ROOM_FOR_PARTS = 120  # columns of a terminal
+Show = bool | Literal["losses"]  # what to show of a training; losses: their parts too, however narrow the terminal
 Report = Callable[[TrainState, TrainingConfig, Stage], None]
 
 
 @contextmanager
-def progress_bar(steps_per_epoch: int, *, show: bool) -> Iterator[Report | None]:
-    """A bar with the time left and the parts of the loss, or lines if the output is no terminal."""
+def busy(what: str, *, show: bool) -> Iterator[None]:
+    """Say on a terminal what is computed, until it is done."""
+    console = get_console()
+    with console.status(what) if show and console.is_terminal else nullcontext():
+        yield
+
+
+@contextmanager
+def progress_bar(steps_per_epoch: int, *, show: Show) -> Iterator[Report | None]:
+    """A bar with the time left and the latest score, or lines if the output is no terminal."""
     console = get_console()
     if not show:
         yield None
     elif not (console.is_terminal or console.is_jupyter):
         yield _lines(console, steps_per_epoch)
     else:
-        columns = ["training", BarColumn(), "{task.fields[place]}", TimeRemainingColumn(), "{task.fields[parts]}"]
+        parts = show == "losses" or console.width >= ROOM_FOR_PARTS
+        columns = ["{task.description}", BarColumn(20), "{task.percentage:>3.0f}%", TimeRemainingColumn(), "left"]
+        columns += ["{task.fields[score]}"]
+        columns += [TextColumn("{task.fields[parts]}", table_column=Column(no_wrap=False))] if parts else []
         with Progress(*columns, console=console, transient=True) as progress:
             yield _bar(progress, steps_per_epoch)
 
 
 def _bar(progress: Progress, steps_per_epoch: int) -> Report:
-    task = progress.add_task("training", total=None, place="", parts="")
+    task = progress.add_task("training", total=None, score="", parts="")
 
     def report(state: TrainState, config: TrainingConfig, stage: Stage) -> None:
         parts = state.history[-1] if state.history else {}
         progress.update(
             task,
+            description="with mixup" if stage.name == "mixup" else "training",
             completed=_steps_done(state, stage),
             total=_steps_in_all(config, stage, steps_per_epoch),
-            place=_place(state, config, stage),
-            parts="  ".join(f"{name} {value:.3f}" for name, value in parts.items()),
+            score=_score(state),
+            parts="  ".join(f"{name} {value:.3f}" for name, value in parts.items() if name != "validation"),
         )
 
     return report
+
+
+def _score(state: TrainState) -> str:
+    """The latest, if there is one."""
+    scores = [parts["validation"] for parts in state.history if "validation" in parts]
+    return f"held-out loss {scores[-1]:.3f}" if scores else ""
 
 
 def _lines(console: Console, steps_per_epoch: int) -> Report:
@@ -58,7 +80,8 @@ def _lines(console: Console, steps_per_epoch: int) -> Report:
         left = max(0, _steps_in_all(config, stage, steps_per_epoch) - done)
         minutes = (now - then) / max(1, done - before) * left / 60
         last = now, done
-        console.print(f"training: {_place(state, config, stage)}, {minutes:.0f} min left", markup=False)
+        score = _score(state) and f", {_score(state)}"
+        console.print(f"training: {_place(state, config, stage)}, {minutes:.0f} min left{score}", markup=False)
 
     return report
 

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
+
+from gpvae.models.likelihoods.sampling import Random
 
 Params = Any  # what `unpack` returns: a tensor, `RealParams`, or a tuple with one entry for each group of columns
 
@@ -51,7 +53,7 @@ class Likelihood(nn.Module, ABC):
     def variance(self, params: Params) -> Tensor: ...
 
     @abstractmethod
-    def sample(self, params: Params, generator: Generator) -> Tensor:
+    def sample(self, params: Params, random: Random) -> Tensor:
         """Draws along the first dimension, stratified over each cell's distribution (see `sampling`)."""
 
     # Most likelihoods are of one kind of column, do not depend on the data, and take values to be missing at random.

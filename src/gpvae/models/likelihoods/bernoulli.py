@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from gpvae.models.likelihoods.base import DiscreteLikelihood, LikelihoodSpec
-from gpvae.models.likelihoods.sampling import uniform_like
+from gpvae.models.likelihoods.sampling import Random, uniform_like
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class BernoulliLikelihood(DiscreteLikelihood):
     def variance(self, params: Tensor) -> Tensor:
         return params.sigmoid() * (-params).sigmoid()
 
-    def sample(self, params: Tensor, generator: Generator) -> Tensor:
-        return (uniform_like(params, generator) < params.sigmoid()).to(params.dtype)
+    def sample(self, params: Tensor, random: Random) -> Tensor:
+        return (uniform_like(params, random) < params.sigmoid()).to(params.dtype)
 
 
 class SelectiveBernoulliLikelihood(BernoulliLikelihood):

@@ -1,10 +1,10 @@
 """Levels without an order."""
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from gpvae.models.likelihoods.base import Likelihood
-from gpvae.models.likelihoods.sampling import uniform_like
+from gpvae.models.likelihoods.sampling import Random, uniform_like
 
 
 class CategoricalLikelihood(Likelihood):
@@ -39,8 +39,8 @@ class CategoricalLikelihood(Likelihood):
         """NaN: categories have no variance either."""
         return torch.full_like(params[..., 0], torch.nan)
 
-    def sample(self, params: Tensor, generator: Generator) -> Tensor:
+    def sample(self, params: Tensor, random: Random) -> Tensor:
         """The level at which the cumulative probability passes a uniform number."""
         cumulative = params.log_softmax(-1).exp().cumsum(-1)[..., :-1]
-        uniform = uniform_like(params[..., 0], generator)
+        uniform = uniform_like(params[..., 0], random)
         return (uniform.unsqueeze(-1) >= cumulative).sum(-1).to(params.dtype)

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from gpvae.gp import LOG_2PI
 from gpvae.models.likelihoods.base import LikelihoodSpec, RealLikelihood, RealParams
-from gpvae.models.likelihoods.sampling import normal_like
+from gpvae.models.likelihoods.sampling import Random, normal_like
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class GaussianLikelihood(RealLikelihood):
     def variance(self, params: RealParams) -> Tensor:
         return self.scale(params) ** 2
 
-    def sample(self, params: RealParams, generator: Generator) -> Tensor:
-        return params.location + self.scale(params) * normal_like(params.location, generator)
+    def sample(self, params: RealParams, random: Random) -> Tensor:
+        return params.location + self.scale(params) * normal_like(params.location, random)
 
     def cdf(self, error: NDArray[Any], column: int) -> NDArray[Any]:
         return ndtr(error)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from gpvae.models.likelihoods.base import Likelihood, Params, RealLikelihood
+from gpvae.models.likelihoods.sampling import Random
 
 
 class MixedLikelihood(Likelihood):
@@ -59,8 +60,8 @@ class MixedLikelihood(Likelihood):
     def variance(self, params: Params) -> Tensor:
         return self._join([part.variance(own) for part, _, own in self._zip(params)])
 
-    def sample(self, params: Params, generator: Generator) -> Tensor:
-        return self._join([part.sample(own, generator) for part, _, own in self._zip(params)])
+    def sample(self, params: Params, random: Random) -> Tensor:
+        return self._join([part.sample(own, random) for part, _, own in self._zip(params)])
 
     def shift(self, params: Params, location: Tensor, log_scale: Tensor | None = None) -> Params:
         def move(part: RealLikelihood, own: Params, at: slice) -> Params:

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad, softplus
 
 from gpvae.models.likelihoods.base import DiscreteLikelihood
-from gpvae.models.likelihoods.sampling import uniform_like
+from gpvae.models.likelihoods.sampling import Random, uniform_like
 
 
 class OrdinalLikelihood(DiscreteLikelihood):
@@ -57,6 +57,6 @@ class OrdinalLikelihood(DiscreteLikelihood):
         weights = 2 * torch.arange(self.levels - 1, device=params.device) + 1
         return (weights * beyond).sum(-1) - beyond.sum(-1) ** 2
 
-    def sample(self, params: Tensor, generator: Generator) -> Tensor:
-        uniform = uniform_like(params, generator).unsqueeze(-1)
+    def sample(self, params: Tensor, random: Random) -> Tensor:
+        uniform = uniform_like(params, random).unsqueeze(-1)
         return (uniform < self._beyond(params)).sum(-1).to(params.dtype)

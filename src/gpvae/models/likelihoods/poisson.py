@@ -3,10 +3,11 @@
 import math
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from gpvae.models.likelihoods.base import DiscreteLikelihood
+from gpvae.models.likelihoods.sampling import Random, draw
 
 
 class PoissonLikelihood(DiscreteLikelihood):
@@ -43,5 +44,5 @@ class PoissonLikelihood(DiscreteLikelihood):
     def variance(self, params: Tensor) -> Tensor:
         return self.rate(params)
 
-    def sample(self, params: Tensor, generator: Generator) -> Tensor:
-        return torch.poisson(self.rate(params), generator)
+    def sample(self, params: Tensor, random: Random) -> Tensor:
+        return draw(torch.poisson, self.rate(params), random)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
 from gpvae.models.likelihoods.base import LikelihoodSpec, RealLikelihood, RealParams
-from gpvae.models.likelihoods.sampling import normal_like
+from gpvae.models.likelihoods.sampling import Random, draw, normal_like
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,11 @@ class StudentLikelihood(RealLikelihood):
     def variance(self, params: RealParams) -> Tensor:
         return self.scale(params) ** 2 * self.freedom / (self.freedom - 2)
 
-    def sample(self, params: RealParams, generator: Generator) -> Tensor:
+    def sample(self, params: RealParams, random: Random) -> Tensor:
         """t_ν = ε / √(χ²_ν / ν), and χ²_ν is twice a Gamma(ν/2)."""
         location, scale, nu = params.location, self.scale(params), self.freedom
-        shape = (nu / 2).expand_as(location).contiguous()
-        gamma = torch._standard_gamma(shape, generator)  # pyright: ignore[reportPrivateImportUsage]
-        return location + scale * normal_like(location, generator) * torch.rsqrt(2 * gamma / nu)
+        gamma = draw(_gamma, (nu / 2).expand_as(location), random)
+        return location + scale * normal_like(location, random) * torch.rsqrt(2 * gamma / nu)
 
     def cdf(self, error: NDArray[Any], column: int) -> NDArray[Any]:
         return stdtr(float(self.freedom[column]), error)
@@ -70,3 +69,7 @@ class StudentLikelihood(RealLikelihood):
     def best_nll(self, error: Tensor) -> float:
         """Of Laplace's distribution, whose best scale is the mean absolute error: Student's has no closed form."""
         return 1 + math.log(max(2 * float(error.abs().mean()), 1e-6))
+
+
+def _gamma(shape: Tensor, generator: Generator) -> Tensor:
+    return torch._standard_gamma(shape.contiguous(), generator)  # pyright: ignore[reportPrivateImportUsage]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
 from gpvae.data.panel import DataError
 from gpvae.datasets import load
 from gpvae.evaluation.provenance import describe

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpvae.data.files import atomic_write
+from gpvae.data.atomic import atomic_write
 from gpvae.data.panel import DataError
 from gpvae.paper.reproduction.experiment import Example, Outcome
 from gpvae.paper.reproduction.runs import Run
