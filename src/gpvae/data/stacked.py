@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpvae.data.files import CsvText, TableFile, atomic_write, file_kind
+from gpvae.data.atomic import atomic_write
+from gpvae.data.files import CsvText, TableFile, file_kind
 
 
 def write_stacked(table: TableFile, path: Path, versions: Iterable[pa.Table], *, number: str, force: bool) -> None:

@@ -18,8 +18,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from gpvae.data.atomic import atomic_write
 from gpvae.data.codec import to_json
-from gpvae.data.files import atomic_write
 from gpvae.data.panel import DataError, Floats
 from gpvae.data.schema import Schema
 from gpvae.data.times import Moment, parse_moment, time_after, time_between, unit_steps
@@ -157,7 +157,7 @@ class _BlockFilter:
         """From the state given all earlier rows, if there are any, to that given this one too."""
         before = stationary(self.space, 1) if state is None else state.moved(self._step(delta))
         values = torch.from_numpy(scaled).unsqueeze(0)
-        observed = ~values.isnan()
+        observed = ~values.isnan() & ~self.model.relations.broken(values)
         warped = self.model.warp(values.masked_fill(~observed, 0)).unsqueeze(-1)
         after, _ = self.space.measurement.update(before, warped, observed)
         return after

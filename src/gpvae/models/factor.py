@@ -205,10 +205,17 @@ class FactorModel:
         columns, processes, own = len(self.noise), len(self.kinds), len(self.owner)
         if own > processes or not {*self.owner} <= {*range(columns)}:
             raise ValueError("its processes have owners that are not there")
-        per_column = dict.fromkeys((f"warp.{each.name}" for each in fields(Warp)), (columns,))
-        weights = {"weights": (columns, len(self.latent_of_weight)), "relations.weights": (columns, columns)}
-        sizes = {"length": (processes,), "frequency": (processes,), "amplitude": (own,), "noise": (columns,)}
-        return {**per_column, **weights, **sizes, "relations.offset": (columns,)}
+        warp = {"exponent": 1, "centre": 1, "spread": 1, "tail": 2, "edges": 2, "extent": 2}
+        relations = {"offset": (columns,), "reach": (columns,), "doubt": (columns,), "weights": (columns, columns)}
+        return {
+            "length": (processes,),
+            "frequency": (processes,),
+            "weights": (columns, len(self.latent_of_weight)),
+            "amplitude": (own,),
+            "noise": (columns,),
+            **{f"warp.{name}": (columns, 2)[:dimensions] for name, dimensions in warp.items()},
+            **{f"relations.{name}": shape for name, shape in relations.items()},
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""
