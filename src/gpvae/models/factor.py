@@ -196,8 +196,10 @@ class FactorModel:
         relations = Relations(**{each.name: tensors[f"relations.{each.name}"] for each in fields(Relations)})
         own = {each.name: tensors[each.name] for each in fields(cls) if each.name in tensors}
         model = cls(composition=composition, warp=warp, relations=relations, **own)
-        if {name: value.shape for name, value in tensors.items()} != model._shapes():
-            raise ValueError("its tensors do not fit its composition")
+        found, expected = {name: tuple(value.shape) for name, value in tensors.items()}, model._shapes()
+        if found != expected:
+            wrong = next(name for name in found.keys() | expected if found.get(name) != expected.get(name))
+            raise ValueError(f"{wrong} has shape {found.get(wrong)}, its composition needs {expected.get(wrong)}")
         return model
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -219,7 +221,7 @@ class FactorModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""
-        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.type is Tensor}
         parts = {"warp": self.warp, "relations": self.relations}
         inner = {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
         return {**own, **inner}
