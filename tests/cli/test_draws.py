@@ -29,7 +29,7 @@ def test_a_completed_table_for_each_draw(name: str, run: Run, sensors: Path) -> 
     values = [float(row[3]) for row in rows[gap - 1 :: len(before) - 1]]
     assert len({*values}) > 4  # rounded as the column is
     lower, upper = (float(cells(Path("filled.csv"))[gap][i]) for i in (5, 6))
-    assert (lower, upper) == pytest.approx((min(values), max(values)), abs=0.11)  # of 19 draws, and ends are rounded outward
+    assert (lower, upper) == pytest.approx((min(values), max(values)), abs=0.11)  # ends are rounded outward
     assert not [*Path().glob("*.partial"), *Path().glob(".*")]
 
 
