@@ -199,7 +199,7 @@ class FactorModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""
-        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        own = {each.name: value for each in fields(self) if isinstance(value := getattr(self, each.name), Tensor)}
         parts = {"warp": self.warp, "relations": self.relations}
         inner = {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
         return {**own, **inner}
