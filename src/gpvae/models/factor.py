@@ -7,7 +7,8 @@
     v_d  processes of the column alone: an exponential or Matérn kernel, and a slow Matérn where there is a trend
 
 Each is a small linear state space (`gp.state_space`), so filling, drawing and the likelihood cost O(T). The warp
-straightens skewed columns, as in warped GPs (Snelson et al. 2004); it is learned with everything else.
+straightens skewed columns and pulls in what is far out, as in warped GPs (Snelson et al. 2004); it is learned with
+everything else. Columns that others determine are weighted sums of those, but for noise.
 """
 
 from dataclasses import dataclass, fields, replace
