@@ -24,7 +24,7 @@ def random_model(columns: int, seed: int = 0, *, bent: bool = True) -> FactorMod
         return torch.rand(shape, generator=generator, dtype=torch.float64)
 
     ends, zeros = torch.tensor([[-2.5, 2.5]]).double().expand(columns, 2), torch.zeros(3, columns).double()
-    straight = Warp.straight(ends, 4 * ends)
+    straight = Warp.straight(ends, 1e3 * ends)  # no draw comes back cut
     bends = replace(
         straight, exponent=0.5 + uniform(columns), centre=uniform(columns) - 0.5, spread=0.8 + uniform(columns)
     )
