@@ -1,6 +1,7 @@
 """Factor models with known parameters, and their dense Gaussian process."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,8 +23,11 @@ def random_model(columns: int, seed: int = 0, *, bent: bool = True) -> FactorMod
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, dtype=torch.float64)
 
-    straight = Warp.straight(torch.full((columns,), -2.5).double(), torch.full((columns,), 2.5).double())
-    bends = Warp(0.5 + uniform(columns), uniform(columns) - 0.5, 0.8 + uniform(columns), straight.low, straight.high)
+    ends, zeros = torch.tensor([[-2.5, 2.5]]).double().expand(columns, 2), torch.zeros(3, columns).double()
+    straight = Warp.straight(ends, 1e3 * ends)  # no draw comes back cut
+    bends = replace(
+        straight, exponent=0.5 + uniform(columns), centre=uniform(columns) - 0.5, spread=0.8 + uniform(columns)
+    )
     return FactorModel(
         Composition(("exponential", "oscillator", *own), tuple(range(columns))),
         length=2 + 8 * uniform(2 + columns),
@@ -32,7 +36,7 @@ def random_model(columns: int, seed: int = 0, *, bent: bool = True) -> FactorMod
         amplitude=0.3 + uniform(columns),
         noise=0.05 + 0.1 * uniform(columns),
         warp=bends if bent else straight,
-        relations=Relations(torch.zeros(columns, columns).double(), torch.zeros(columns).double()),
+        relations=Relations(torch.zeros(columns, columns).double(), *zeros),
     )
 
 

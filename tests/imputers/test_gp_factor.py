@@ -48,7 +48,7 @@ def straight(fitted: GPFactor) -> GPFactor:
     (block,) = fitted.blocks_
     warp, imputer = block.model.warp, GPFactor()
     imputer.schema_, imputer.history_ = fitted.schema_, []
-    imputer.blocks_ = [block._replace(model=replace(block.model, warp=Warp.straight(warp.low, warp.high)))]
+    imputer.blocks_ = [block._replace(model=replace(block.model, warp=Warp.straight(warp.edges, warp.extent)))]
     return imputer
 
 
@@ -176,7 +176,7 @@ def many_series(count: int = 30) -> Array:
 
 def test_results_do_not_depend_on_the_order_of_series(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where some of the series are enough to learn from."""
-    monkeypatch.setattr("gpvae.training.factor.ROUNDS", ((60, 20), (120, 20)))
+    monkeypatch.setattr("gpvae.training.factor.ROWS", 120)
     values = many_series()
     order = rng(8).permutation(len(values))
     first, second = (GPFactor().fit(each).impute(each, samples=1) for each in (values, values[order]))
@@ -199,9 +199,9 @@ def test_the_same_table_gives_the_same_model(table: Panel, fitted: GPFactor) -> 
         assert torch.equal(value, again._tensors()[name]), name
 
 
-def fill(values: Array, **settings: int) -> tuple[GPFactor, Imputation]:
+def fill(values: Array, samples: int) -> tuple[GPFactor, Imputation]:
     imputer = GPFactor().fit(values)
-    return imputer, imputer.impute(values, **settings)
+    return imputer, imputer.impute(values, samples=samples)
 
 
 def test_exact_relations_are_kept_in_means_and_draws() -> None:

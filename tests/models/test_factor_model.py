@@ -1,4 +1,4 @@
-"""The factor model: warps, relations, and a state space whose covariance is that of the model's equation."""
+"""The factor model: relations, and a state space whose covariance is that of the model's equation."""
 
 import math
 from dataclasses import replace
@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from gpvae.gp.state_space import Kind
-from gpvae.models.factor import Composition, FactorModel, Relations, Warp
+from gpvae.models.factor import Composition, Extent, FactorModel, Relations, Warp
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+
+
+LONG = Extent(series=1.0, span=1e9)  # every process shows all of its variance
 
 
 def numbers(*values: float) -> Tensor:
@@ -33,77 +36,6 @@ def a_total() -> Relations:
     relations.weights[3, :2], relations.offset[3] = numbers(-2, 1), 0.5
     relations.reach[3], relations.doubt[3] = 0.1, 0.01
     return relations
-
-
-def warp_of(*exponents: float) -> Warp:
-    """Bent between -2 and 3."""
-    centre, spread = randn(2, len(exponents), seed=1)
-    low = torch.full_like(centre, -2)
-    return Warp(numbers(*exponents), centre, spread.exp(), low, low + 5)
-
-
-EXPONENTS = (0.05, 0.5, 1.0, 1.4, 1.95)
-
-
-def test_warp_is_yeo_and_johnsons_within_the_range() -> None:
-    x, ones = numbers(-1.5, -0.2, 0, 0.7, 2.5), torch.ones(1, dtype=torch.float64)
-    warp = Warp(numbers(0.3), 0 * ones, ones, -2 * ones, 3 * ones)
-    expected = [(((1 + v) ** 0.3 - 1) / 0.3) if v >= 0 else -((1 - v) ** 1.7 - 1) / 1.7 for v in x.tolist()]
-    assert_close(warp(x.unsqueeze(1)).squeeze(1), numbers(*expected))
-
-
-def test_inverse_of_a_warp_within_and_beyond_its_range() -> None:
-    x, warp = torch.linspace(-9, 12, 85, dtype=torch.float64).unsqueeze(1).expand(-1, 5), warp_of(*EXPONENTS)
-    assert_close(warp.inverse(warp(x)), x)
-    assert (warp(x).diff(dim=0) > 0).all()
-
-
-def test_log_slope_of_a_warp_is_its_derivative() -> None:
-    x, warp = torch.linspace(-9, 12, 85, dtype=torch.float64).unsqueeze(1).expand(-1, 5) + 1e-3, warp_of(*EXPONENTS)
-    slope = (warp(x + 1e-6) - warp(x - 1e-6)) / 2e-6
-    assert_close(warp.log_slope(x), slope.log(), rtol=0, atol=1e-6)
-
-
-def test_beyond_the_range_a_warp_is_a_line() -> None:
-    warp = warp_of(*EXPONENTS)
-    for end in (-2.0, 3.0):
-        x = torch.full((5,), end, dtype=torch.float64) + math.copysign(1, end) * numbers(0, 1, 10).unsqueeze(1)
-        steps = warp(x).diff(dim=0)
-        assert_close(steps[1], 9 * steps[0])
-        assert_close(warp.log_slope(x), warp.log_slope(x[:1]).expand(3, -1))
-
-
-def test_a_warp_of_exponent_one_is_straight() -> None:
-    x = randn(7, 3)
-    straight = Warp.straight(numbers(-1, -1, -1), numbers(1, 1, 1))
-    assert_close(straight(x), x)
-    assert_close(straight.log_slope(x), torch.zeros_like(x))
-
-
-def test_some_columns_keep_their_warp() -> None:
-    x, warp = randn(7, 5), warp_of(*EXPONENTS)
-    some = torch.tensor([4, 0])
-    assert_close(warp.of(some)(x[:, some]), warp(x)[:, some])
-
-
-def test_standardising_gives_what_is_observed_mean_0_and_variance_1() -> None:
-    values, observed = randn(50, 2, 3) ** 2, torch.rand(50, 2, 3, generator=torch.Generator().manual_seed(3)) < 0.7
-    observed[..., 2] = False
-    base = Warp.straight(numbers(-1, -1, -1), numbers(2, 2, 2))
-    warp = base.standardising(numbers(0.2, 1.3, 1), values, observed, no_relations(3))
-    for column in (0, 1):
-        y = warp(values)[..., column][observed[..., column]]
-        assert_close(torch.stack([y.mean(), y.var(correction=0)]), numbers(0, 1))
-    assert_close(warp(values)[..., 2], values[..., 2])  # nothing is observed
-
-
-def test_standardising_keeps_relations_linear() -> None:
-    relations, values = a_total(), 3 + randn(60, 1, 4)
-    values[..., 3] = 0.5 - 2 * values[..., 0] + values[..., 1]
-    observed = torch.rand(values.shape, generator=torch.Generator().manual_seed(3)) < 0.7
-    base = Warp.straight(torch.full((4,), -9.0).double(), torch.full((4,), 9.0).double())
-    y = base.standardising(numbers(1, 1, 0.5, 1), values, observed, relations)(values)
-    assert_close(y[..., 3], y[..., 1] - 2 * y[..., 0])
 
 
 def test_relations_complete_values_and_loadings() -> None:
@@ -143,6 +75,13 @@ KINDS: tuple[Kind, ...] = ("oscillator", "exponential", "matern", "oscillator", 
 SHARED = 4  # processes; the others belong to the columns 2, 0 and 0
 
 
+def any_warp() -> Warp:
+    """Of numbers that differ."""
+    exponent, centre, spread = randn(3, 4, seed=9)
+    tail, edges, extent = randn(3, 4, 2, seed=10)
+    return Warp(exponent, tail, centre, spread, edges, extent)
+
+
 def model_of(relations: Relations) -> FactorModel:
     """Kinds in any order, and columns with no process of their own, with one and with two."""
     weights = randn(4, 6, seed=4)
@@ -154,7 +93,7 @@ def model_of(relations: Relations) -> FactorModel:
         weights=weights,
         amplitude=randn(3, seed=7),
         noise=randn(4, seed=8).exp(),
-        warp=warp_of(*EXPONENTS[:4]),
+        warp=any_warp(),
         relations=relations,
     )
 
@@ -213,7 +152,7 @@ def test_the_order_of_processes_does_not_matter() -> None:
 @pytest.mark.parametrize("relations", [no_relations(4), a_total()], ids=["none", "a total"])
 def test_shares_are_parts_of_the_variance(relations: Relations) -> None:
     model = model_of(relations)
-    shared, own, noise = model.shares()
+    shared, own, noise = model.shares(LONG)
     total = model.space.covariance(numbers(0))[0].diagonal() + model.noise
     assert_close(shared.sum(1) + own + noise, torch.ones_like(total))
     assert_close(noise, model.noise / total)
@@ -231,16 +170,18 @@ def test_a_model_without_shared_processes_and_with_nothing_but_noise() -> None:
         randn(2, 0),
         numbers(2),
         numbers(1, 1),
-        Warp.straight(numbers(0, 0), numbers(1, 1)),
+        Warp.straight(*torch.tensor([[[0, 1], [0, 1]]] * 2).double()),
         no_relations(2),
     )
     assert_close(alone.space.covariance(numbers(0))[0], numbers(0, 4).diag())
-    assert alone.shares()[0].shape == (2, 0)
+    assert alone.shares(LONG)[0].shape == (2, 0)
 
 
 def test_tensors_and_composition_make_the_model_again() -> None:
+    """The same ones before and after the model is used."""
     model = model_of(a_total())
     again = FactorModel.of(model.composition, model.tensors())
-    assert again.tensors().keys() == model.tensors().keys()
+    assert model.space.kinds == again.space.kinds
+    assert model_of(a_total()).tensors().keys() == again.tensors().keys() == model.tensors().keys()
     assert all(torch.equal(again.tensors()[name], value) for name, value in model.tensors().items())
     assert_close(again.space.covariance(numbers(1)), model.space.covariance(numbers(1)))

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from statsmodels.tsa.api import DynamicFactor, UnobservedComponents
 
-from gpvae.gp.state_space import Kind, stationary
-from gpvae.models.factor import Composition, FactorModel, Relations, Warp
+from gpvae.gp.state_space import Kind, State, stationary
+from gpvae.models.factor import Composition, Extent, FactorModel, Relations, Warp
 from gpvae.training import factor as learning
-from gpvae.training.factor import CONTEXT, LANE, Windows, chosen_windows, learn
+from gpvae.training.factor import CONTEXT, LANE, ROWS, SPARSE, Windows, chosen_windows, learn
 from gpvae.training.factor_start import FOLDS, MAX_ROWS, first_model, has_trend, in_parts
 from gpvae.training.periods import Stretch
 
@@ -44,9 +44,8 @@ def numbers(*values: float) -> torch.Tensor:
 
 
 def straight(columns: int) -> tuple[Warp, Relations]:
-    zeros = torch.zeros(3, columns, dtype=torch.float64)
-    relations = Relations(torch.zeros(columns, columns, dtype=torch.float64), *zeros)
-    return Warp.straight(zeros[0] - 9, zeros[0] + 9), relations
+    zeros, ends = torch.zeros(3, columns, dtype=torch.float64), numbers(-9, 9).expand(columns, 2)
+    return Warp.straight(ends, ends), Relations(torch.zeros(columns, columns, dtype=torch.float64), *zeros)
 
 
 def of_one_column(kind: Kind, length: float, amplitude: float, noise: float) -> FactorModel:
@@ -54,9 +53,14 @@ def of_one_column(kind: Kind, length: float, amplitude: float, noise: float) -> 
     return FactorModel(own, numbers(length), numbers(0), weights, numbers(amplitude), numbers(noise), *straight(1))
 
 
-def log_likelihood(model: FactorModel, values: Array) -> float:
-    windows = Windows.of(table(values), [(0, 0)], len(values))
-    return learning._log_likelihood(model, windows, stationary(model.space, 1)).item()
+def log_likelihood(model: FactorModel, windows: Windows, start: State | None = None) -> float:
+    """Of all cells; without `start`, nothing is known before the first row."""
+    start = stationary(model.space, windows.values.shape[1]) if start is None else start
+    return -(learning._loss(model, windows, start) * windows.observed.sum()).item()
+
+
+def whole(values: Array) -> Windows:
+    return Windows.at(table(values), [(0, 0)], len(values))
 
 
 def test_likelihood_of_an_autoregression_with_noise_is_that_of_statsmodels() -> None:
@@ -64,7 +68,7 @@ def test_likelihood_of_an_autoregression_with_noise_is_that_of_statsmodels() -> 
     model = of_one_column("exponential", -1 / math.log(0.8), amplitude=2, noise=0.7)
     peer: Any = UnobservedComponents(values[:, 0], irregular=True, autoregressive=1)
     expected = peer.loglike([0.7, 4 * (1 - 0.8**2), 0.8])
-    assert log_likelihood(model, values) == pytest.approx(expected, rel=1e-8)
+    assert log_likelihood(model, whole(values)) == pytest.approx(expected, rel=1e-8)
 
 
 def test_likelihood_of_a_shared_factor_is_that_of_statsmodels() -> None:
@@ -81,7 +85,7 @@ def test_likelihood_of_a_shared_factor_is_that_of_statsmodels() -> None:
     )
     peer: Any = DynamicFactor(values, k_factors=1, factor_order=1)
     expected = peer.loglike([*loadings.tolist(), *noise.tolist(), 0.9])
-    assert log_likelihood(model, values) == pytest.approx(expected, rel=1e-8)
+    assert log_likelihood(model, whole(values)) == pytest.approx(expected, rel=1e-8)
 
 
 def skewed_pair(rows: int, seed: int = 0) -> Array:
@@ -100,56 +104,119 @@ def learned(pair: list[Stretch]) -> FactorModel:
     return learn(pair)
 
 
+def all_windows(stretches: list[Stretch]) -> tuple[Windows, Windows]:
+    """Those that are learned from, and the rows before them."""
+    lane, places = chosen_windows(stretches)
+    before = [(series, first - CONTEXT) for series, first in places]
+    return Windows.at(stretches, places, lane), Windows.at(stretches, before, CONTEXT)
+
+
 def test_windows_given_the_rows_before_them_add_up_to_the_whole(pair: list[Stretch], learned: FactorModel) -> None:
     """Their contexts reach back to the beginning, and parameters are the same, so nothing is approximate."""
     assert len(pair[0].values) <= LANE + CONTEXT
-    total = 0.0
-    for first in range(0, 200, LANE):
-        windows = Windows.of(pair, [(0, first)], LANE)
-        before = Windows.of(pair, [(0, first - CONTEXT)], CONTEXT)
-        total += learning._log_likelihood(learned, windows, learning._known(learned, before)).item()
-    assert total == pytest.approx(log_likelihood(learned, pair[0].values), rel=1e-9)
+    windows, before = all_windows(pair)
+    assert windows.values.shape == (LANE, 4, 3)
+    total = log_likelihood(learned, windows, learning._known(learned, before))
+    assert total == pytest.approx(log_likelihood(learned, whole(pair[0].values)), rel=1e-9)
 
 
-def test_gradient_of_the_objective_is_that_of_finite_differences(pair: list[Stretch], learned: FactorModel) -> None:
-    windows = Windows.of(pair, [(0, 0), (0, 64)], LANE)
-    vector = learning._Vector(learned, windows)
-    start = stationary(learned.space, 2)
-    point = torch.from_numpy(vector.start + 0.1 * rng(5).normal(size=len(vector.start)))
+def test_gradient_of_the_loss_is_that_of_finite_differences(pair: list[Stretch], learned: FactorModel) -> None:
+    windows = Windows.at(pair, [(0, 0), (0, 64)], LANE)
+    parameters, start, generator = learning._Parameters(learned, windows), stationary(learned.space, 2), rng(5)
+    for x in parameters.free.values():
+        x.data += 0.1 * torch.from_numpy(generator.normal(size=x.shape))
+    parameters.clip()
 
-    def value(numbers: torch.Tensor) -> torch.Tensor:
-        return learning._log_likelihood(vector.model(numbers), windows, start)
+    def loss() -> torch.Tensor:
+        return learning._loss(parameters.model(), windows, start)
 
-    (gradient,) = torch.autograd.grad(value(point.requires_grad_()), point)
-    for i in range(len(point)):
-        step = 1e-5 * torch.nn.functional.one_hot(torch.tensor(i), len(point))
-        slope = (value(point + step) - value(point - step)).item() / 2e-5
-        assert gradient[i].item() == pytest.approx(slope, rel=1e-4, abs=1e-3)
+    loss().backward()
+    for name, x in parameters.free.items():
+        for i in range(x.numel()):
+            either = []
+            for step in (1e-5, -2e-5):
+                x.data.view(-1)[i] += step
+                either.append(loss().item())
+            x.data.view(-1)[i] += 1e-5
+            assert x.grad is not None
+            slope = (either[0] - either[1]) / 2e-5
+            assert x.grad.view(-1)[i].item() == pytest.approx(slope, rel=1e-4, abs=1e-7), (name, i)
 
 
-def test_the_vector_of_a_model_is_the_model(pair: list[Stretch], learned: FactorModel) -> None:
+def test_the_parameters_of_a_model_are_the_model(pair: list[Stretch], learned: FactorModel) -> None:
     """As long as the windows are those that the warp was standardised on."""
-    windows = Windows.of(pair, [(0, 0)], 200)
-    vector = learning._Vector(learned, windows)
-    again = vector.model(torch.from_numpy(vector.start))
-    lags = numbers(0, 1, 10)
-    torch.testing.assert_close(again.space.covariance(lags), learned.space.covariance(lags))
-    torch.testing.assert_close(again.noise, learned.noise)
-    torch.testing.assert_close(again.warp(windows.values), learned.warp(windows.values), rtol=1e-2, atol=1e-2)
+    windows, _ = all_windows(pair)
+    again = learning._Parameters(learned, windows).model()
+    for name, value in learned.tensors().items():
+        torch.testing.assert_close(again.tensors()[name], value, rtol=1e-9, atol=1e-9)
 
 
-def test_learning_has_converged(pair: list[Stretch], learned: FactorModel) -> None:
-    """Many more evaluations bring next to nothing, and any other place is worse."""
-    windows = Windows.of(pair, [(0, first) for first in range(0, 200, LANE)], LANE)
-    before = Windows.of(pair, [(0, first - CONTEXT) for first in range(0, 200, LANE)], CONTEXT)
-    start, cells = learning._known(learned, before), int(windows.observed.sum())
+def test_parameters_that_are_not_finite_are_an_error(pair: list[Stretch], learned: FactorModel) -> None:
+    parameters = learning._Parameters(learned, all_windows(pair)[0])
+    parameters.free["weights"].data[0, 0] = math.nan
+    with pytest.raises(FloatingPointError, match="weights is not finite"):
+        parameters.learned()
 
-    def mean(model: FactorModel) -> float:
-        return learning._log_likelihood(model, windows, start).item() / cells
 
-    further = learning._fitted(learned, windows, start, 300)
-    assert mean(further) - mean(learned) < 0.01
-    assert mean(learned) - mean(first_model(pair)) > 0.05
+def test_a_loss_that_is_not_finite_is_an_error(pair: list[Stretch], monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = learning._loss
+    monkeypatch.setattr(learning, "STEPS", 2)
+    monkeypatch.setattr(learning, "_loss", lambda *given: loss(*given) * math.nan)
+    with pytest.raises(FloatingPointError, match="learning GPFactor diverged"):
+        learn(pair)
+
+
+def test_parameters_stay_within_their_bounds(pair: list[Stretch], learned: FactorModel) -> None:
+    parameters = learning._Parameters(learned, all_windows(pair)[0])
+    for sign in (1, -1):
+        for x in parameters.free.values():
+            x.data += 1e3 * sign
+        parameters.clip()
+        model = parameters.model()
+        found = {**model.tensors(), "exponent": model.warp.exponent, "tail": model.warp.tail}
+        for name in parameters.free.keys() - {"weights"}:
+            bound = learning.BOUNDS[name][sign > 0]
+            torch.testing.assert_close(found[name], torch.full_like(found[name], bound))
+
+
+def test_learning_is_deterministic(pair: list[Stretch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a step takes some of the windows, whatever random numbers were drawn before."""
+    monkeypatch.setattr(learning, "STEPS", 6)
+    monkeypatch.setattr(learning, "BATCH", LANE)
+    first = learn(pair).tensors()
+    torch.manual_seed(1)
+    again = learn(pair).tensors()
+    assert all(torch.equal(again[name], value) for name, value in first.items())
+
+
+def density_of_a_cell(model: FactorModel, stretches: list[Stretch]) -> float:
+    """Mean log density."""
+    windows, before = all_windows(stretches)
+    return -learning._loss(model, windows, learning._known(model, before)).item()
+
+
+def test_learning_brings_far_more_than_the_start(pair: list[Stretch], learned: FactorModel) -> None:
+    assert density_of_a_cell(learned, pair) - density_of_a_cell(first_model(pair), pair) > 0.1
+
+
+def wave_and_slow_factor() -> list[Stretch]:
+    times = np.arange(500.0)
+    wave = np.stack([np.sin(times / 24 * 2 * math.pi), np.cos(times / 24 * 2 * math.pi)], axis=1)
+    slow = autoregression(0.98, 500) * [1, 1, -1, 1]
+    values = wave @ rng(8).normal(size=(2, 4)) + slow + 0.2 * rng(9).normal(size=(500, 4))
+    return table(values / values.std(0))
+
+
+@pytest.mark.slow
+def test_learning_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many steps bring next to nothing; half as many are too few for an oscillator."""
+    stretches, densities = wave_and_slow_factor(), list[float]()
+    for steps in (learning.STEPS // 2, learning.STEPS, 2 * learning.STEPS):
+        monkeypatch.setattr(learning, "STEPS", steps)
+        densities.append(density_of_a_cell(learn(stretches), stretches))
+    few, enough, many = densities
+    assert many - enough < 0.02
+    assert enough - few > 0.02
 
 
 def test_learning_finds_an_autoregression_and_its_noise() -> None:
@@ -169,15 +236,11 @@ def test_learning_straightens_a_skewed_column() -> None:
 def test_white_noise_has_neither_latents_nor_periods() -> None:
     model = learn(table(rng(7).normal(size=(600, 4))))
     assert model.shared == ()
-    torch.testing.assert_close(model.shares()[2], torch.ones(4).double(), rtol=0, atol=0.1)
+    torch.testing.assert_close(model.shares(Extent(1.0, 600.0))[2], torch.ones(4).double(), rtol=0, atol=0.1)
 
 
 def test_a_wave_and_a_slow_factor_are_found_with_what_columns_have_alone() -> None:
-    times = np.arange(500.0)
-    wave = np.stack([np.sin(times / 24 * 2 * math.pi), np.cos(times / 24 * 2 * math.pi)], axis=1)
-    slow = autoregression(0.98, 500) * [1, 1, -1, 1]
-    values = wave @ rng(8).normal(size=(2, 4)) + slow + 0.2 * rng(9).normal(size=(500, 4))
-    model = first_model(table(values / values.std(0)))
+    model = first_model(wave_and_slow_factor())
     assert model.shared.count("oscillator") == 1
     assert 1 <= model.shared.count("exponential") <= 4
     assert 2 * math.pi / model.frequency.max().item() == pytest.approx(24, rel=0.01)
@@ -221,7 +284,7 @@ def ragged() -> list[Stretch]:
 
 def test_windows_hold_the_rows_and_steps_of_their_series() -> None:
     stretches = ragged()
-    windows = Windows.of(stretches, [(1, 100), (0, 0), (2, -10)], 40)
+    windows = Windows.at(stretches, [(1, 100), (0, 0), (2, -10)], 40)
     assert windows.values.shape == (40, 3, 2)
     for lane, (series, first, rows) in enumerate([(1, 100, 30), (0, 0, 5), (2, -10, 30)]):
         empty = max(0, -first)
@@ -238,36 +301,44 @@ def test_windows_hold_the_rows_and_steps_of_their_series() -> None:
 def test_the_step_from_a_window_to_the_next_is_known() -> None:
     """What the rows before say about the first row of a window depends on the time between."""
     times = np.array([0.0, 1, 2, 7, 8, 9])
-    before = Windows.of([Stretch(times, rng().normal(size=(6, 1)))], [(0, 0)], 3)
+    before = Windows.at([Stretch(times, rng().normal(size=(6, 1)))], [(0, 0)], 3)
     assert before.delta[-1].item() == 5
 
 
 def test_even_windows_share_one_step() -> None:
-    assert Windows.of(ragged()[:1], [(0, 0), (0, -3)], 4).delta.shape == (1, 1)
+    assert Windows.at(ragged()[:1], [(0, 0), (0, -3)], 4).delta.shape == (1, 1)
 
 
 def test_all_windows_are_chosen_if_they_are_few_and_else_as_many_as_are_needed() -> None:
-    lane, places = chosen_windows(ragged()[:1], 1000)
+    lane, places = chosen_windows(ragged()[:1])
     assert (lane, places) == (5, [(0, 0)])
-    long = table(np.zeros((10_000, 1)))
-    lane, places = chosen_windows(long, 1024)
-    assert (lane, len(places)) == (LANE, 1024 // LANE)
+    rows = np.arange(100_000)[:, None]
+    lane, places = chosen_windows(table(np.zeros(rows.shape)))
+    assert (lane, len(places)) == (LANE, ROWS // LANE)
     firsts = np.array([first for _, first in places])
     assert firsts[0] == 0
-    assert firsts[-1] == 9984
+    assert firsts[-1] == 99_968
     assert np.diff(firsts).max() < 1.2 * np.diff(firsts).min()
-    sparse = table(np.where(np.arange(10_000)[:, None] % 3 == 0, 0, np.nan))
-    assert len(chosen_windows(sparse, 1024)[1]) == pytest.approx(3 * len(places), abs=1)
-    empty = table(np.where(np.arange(10_000)[:, None] == 0, 0, np.nan))
-    assert len(chosen_windows(empty, 1024)[1]) == 4 * len(places)
+    sparse = table(np.where(rows % 3 == 0, 0, np.nan))
+    assert len(chosen_windows(sparse)[1]) == pytest.approx(3 * len(places), abs=1)
+    empty = table(np.where(rows == 0, 0, np.nan))
+    assert len(chosen_windows(empty)[1]) == SPARSE * len(places)
 
 
 def test_short_series_are_learned_from_whole() -> None:
     series = [Stretch(np.arange(48.0), np.zeros((48, 1))) for _ in range(300)]
-    lane, places = chosen_windows(series, 1024)
+    lane, places = chosen_windows(series)
     assert lane == 48
     assert {first for _, first in places} == {0}
-    assert len({which for which, _ in places}) == len(places) == math.ceil(1024 / 48)
+    assert len({which for which, _ in places}) == len(places) == math.ceil(ROWS / 48)
+
+
+def test_every_window_takes_part_before_one_does_again() -> None:
+    steps = list(learning._batches(12, 4))
+    assert len(steps) == learning.STEPS
+    for first in range(0, learning.STEPS - 2, 3):
+        assert sorted(torch.cat(steps[first : first + 3]).tolist()) == list(range(12))
+    assert [sorted(each.tolist()) for each in learning._batches(3, 16)] == [[0, 1, 2]] * learning.STEPS
 
 
 def test_parts_are_stretches_of_time_or_groups_of_series() -> None:
@@ -302,5 +373,5 @@ def test_derived_columns_and_their_parts_stay_so_in_learning() -> None:
 
 def test_empty_rows_before_the_first_leave_the_prior() -> None:
     model = of_one_column("matern", 3, 1, 1)
-    known = learning._known(model, Windows.of(table(np.zeros((4, 1))), [(0, -4)], 4))
+    known = learning._known(model, Windows.at(table(np.zeros((4, 1))), [(0, -4)], 4))
     torch.testing.assert_close(known, stationary(model.space, 1))

@@ -7,7 +7,8 @@
     v_d  processes of the column alone: an exponential or Matérn kernel, and a slow Matérn where there is a trend
 
 Each is a small linear state space (`gp.state_space`), so filling, drawing and the likelihood cost O(T). The warp
-straightens skewed columns, as in warped GPs (Snelson et al. 2004); it is learned with everything else.
+straightens skewed columns and pulls in what is far out, as in warped GPs (Snelson et al. 2004); it is learned with
+everything else. Columns that others determine are weighted sums of those, but for noise.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -221,7 +222,7 @@ class FactorModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers by name."""
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.type is Tensor}
+        own = {each.name: value for each in fields(self) if isinstance(value := getattr(self, each.name), Tensor)}
         parts = {"warp": self.warp, "relations": self.relations}
         inner = {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
         return {**own, **inner}
