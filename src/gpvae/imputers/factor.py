@@ -21,6 +21,7 @@ from gpvae.data.times import unit_steps
 from gpvae.gp.chains import LOG_2PI
 from gpvae.gp.smoother import Lanes, Posterior
 from gpvae.gp.state_space import Rows
+from gpvae.gp.threads import one_thread
 from gpvae.imputers.base import Imputer, Prediction
 from gpvae.imputers.findings import Findings, latent_order
 from gpvae.imputers.latent_view import Influence, Latents, LatentView
@@ -46,6 +47,7 @@ class GPFactor(Imputer):
     blocks_: list["Block"] = field(init=False)
     extent_: Extent = field(init=False)
 
+    @one_thread()
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
@@ -73,9 +75,11 @@ class GPFactor(Imputer):
     def _new_schema(self, panel: Panel) -> Schema:
         return Schema.of(panel, standardise=True)
 
+    @one_thread()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         return self._predict(panel, missing, samples, seed)
 
+    @one_thread()
     def _fill_causally(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         return self._predict(panel, missing, samples, seed, causal=True)
 
@@ -99,6 +103,7 @@ class GPFactor(Imputer):
             stratified=False,
         )
 
+    @one_thread()
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
         for part in self._posteriors(panel, 0, seed):
@@ -139,6 +144,7 @@ class GPFactor(Imputer):
     def describe(self) -> list[str]:
         return [self.findings().sentence]
 
+    @one_thread()
     def latents(self, data: Any) -> Latents:
         """Posterior mean and deviation of the series that columns share, for every row, in the order of `findings`."""
         check_is_fitted(self)
