@@ -189,8 +189,7 @@ def test_text_is_left_out() -> None:
     panel = Panel.from_frame(table, columns=["a"], categories=["ward"])
     with pytest.warns(UserWarning, match="'ward'"):
         model = GPFactor().fit(panel)
-    with pytest.warns(UserWarning, match="'ward' was not among"):
-        assert model.impute(panel, samples=19).aggregate()["column"].tolist() == ["a"]
+    assert model.impute(panel, samples=19).aggregate()["column"].tolist() == ["a"]
 
 
 @pytest.mark.parametrize(

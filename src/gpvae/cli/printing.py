@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -25,11 +25,15 @@ class _Console(Console):
     verbose = False
 
     def on_broken_pipe(self) -> None:
-        """As after `| head`: end without a word."""
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(devnull, stream.fileno())
-        raise SystemExit(BROKEN_PIPE)
+        end_quietly()
+
+
+def end_quietly() -> NoReturn:
+    """As after `| head`: end without a word."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(devnull, stream.fileno())
+    raise SystemExit(BROKEN_PIPE)
 
 
 console = _Console(highlight=False)

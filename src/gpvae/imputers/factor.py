@@ -47,7 +47,6 @@ class GPFactor(Imputer):
     blocks_: list["Block"] = field(init=False)
     extent_: Extent = field(init=False)
 
-    @one_thread()
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
@@ -55,10 +54,11 @@ class GPFactor(Imputer):
         panel = self._read(data)
         self.schema_, self.history_ = self._new_schema(panel), []
         stretches, varying = _stretches(panel, self.schema_), np.flatnonzero(self.schema_.scaling.varies)
-        self.blocks_ = [
-            Block(tuple(varying[block].tolist()), learn([each.of(block) for each in stretches]))
-            for block in column_blocks(stretches)
-        ]
+        with one_thread():
+            self.blocks_ = [
+                Block(tuple(varying[block].tolist()), learn([each.of(block) for each in stretches]))
+                for block in column_blocks(stretches)
+            ]
         self.extent_ = _extent(stretches)
         self.seconds_ = time.perf_counter() - started
         return self
