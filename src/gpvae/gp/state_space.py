@@ -13,6 +13,7 @@ Tensors are laid out (time, lane, …): lanes are series, or parts of long ones 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -75,7 +76,13 @@ class Step(NamedTuple):
 
 def swapped(x: Tensor) -> Tensor:
     """The two states of each process exchanged. (…, 2p, replicate)"""
-    return x.unflatten(-2, (-1, 2)).flip(-2).flatten(-3, -2)
+    return x.index_select(-2, _partners(x.shape[-2], x.device))
+
+
+@cache
+def _partners(states: int, device: torch.device) -> Tensor:
+    """1, 0, 3, 2, 5, 4, …"""
+    return torch.arange(states, device=device).bitwise_xor(1)
 
 
 @dataclass(frozen=True)
