@@ -67,7 +67,7 @@ def new_imputer(name: str, experiment: Experiment, changes: Mapping[str, Any], s
     imputer = method(name, seed=seed, device=device)
     changes = {k: tuple(v) if isinstance(v, list) else v for k, v in {**experiment.settings, **changes}.items()}
     if not registry.METHODS[name].trained:
-        changes = {k: v for k, v in changes.items() if k.partition(".")[0] not in registry.TRAINING_SETTINGS}
+        changes = {k: v for k, v in changes.items() if k.partition(".")[0] not in registry.SETTINGS}
     try:
         return imputer.set_params(**changed(imputer.get_params(deep=False), changes))
     except (KeyError, TypeError, ValueError) as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpvae.imputers.conformal import Conformal
     from gpvae.imputers.factor import GPFactor
     from gpvae.imputers.gp import GP
+    from gpvae.imputers.gp_net import GPNet
     from gpvae.imputers.gpvae import GPVAE, HI_VAE, VAE
     from gpvae.imputers.grui_gan import GRUIGAN
     from gpvae.imputers.imputation import Imputation
@@ -40,6 +41,7 @@ __all__ = [
     "DataError",
     "Forward",
     "GPFactor",
+    "GPNet",
     "GapSelection",
     "Imputation",
     "Imputer",
@@ -68,6 +70,7 @@ _HOMES = {
     "BRITS": "gpvae.imputers.brits",
     "GP": "gpvae.imputers.gp",
     "GPFactor": "gpvae.imputers.factor",
+    "GPNet": "gpvae.imputers.gp_net",
     "GRUIGAN": "gpvae.imputers.grui_gan",
     **dict.fromkeys(("GPVAE", "HI_VAE", "VAE"), "gpvae.imputers.gpvae"),
     **dict.fromkeys(("Imputer", "load"), "gpvae.imputers.base"),

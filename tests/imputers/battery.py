@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 from sklearn.base import clone
 
-from gpvae import BRITS, DEFAULT, GP, GPVAE, GRUIGAN, Conformal, Forward, GPFactor, Imputer, Linear, Mean, Recipe
+from gpvae import BRITS, DEFAULT, GP, GPVAE, GRUIGAN, Conformal, Forward, GPFactor, GPNet, Imputer, Linear, Mean, Recipe
 from gpvae.imputers.neural import NeuralImputer
 from gpvae.models import config
 from gpvae.models.config import ModelConfig
@@ -35,6 +35,7 @@ IMPUTERS: dict[str, Callable[[], Imputer]] = {
     "linear": Linear,
     "gp": lambda: GP(**brief(window=16)),
     "gp-factor": GPFactor,
+    "gp-net": GPNet,
     "vae": lambda: stepwise(config.VAE),
     "hi-vae": lambda: stepwise(config.HI_VAE),
     "gp-vae": lambda: GPVAE(SMALL, **brief(recipes.DEFAULT_RECIPE)),

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from gpvae.data.batches import Batch, RowTensors, Window
 from gpvae.imputers.calibration import Validation, _column_log_factor, calibrate, fit_log_factors
 from gpvae.imputers.held_out import HeldOut
-from gpvae.models.calibration import Calibration, gap_distance
+from gpvae.models.calibration import Calibration, gap_distance, hat_basis
 from gpvae.models.encoders import Attention
 from gpvae.models.gpvae import GPVAEModel
 from gpvae.models.inputs import Decoder, InputsSpec, Values
@@ -304,7 +304,7 @@ def test_few_cells_move_the_scale_little() -> None:
 def test_column_with_few_cells_is_calibrated_like_the_others() -> None:
     """One with as many of its own as the noise found in training is worth, halfway."""
     cells = {0: (10_000, 0.8), 1: (20, 0.2), 2: (0, 0.0)}
-    needed = {j: (np.full(count, factor), np.zeros(count)) for j, (count, factor) in cells.items()}
+    needed = {j: (np.full(count, factor), np.zeros((count, 1))) for j, (count, factor) in cells.items()}
     assert fit_log_factors(needed)[0] == pytest.approx({0: 0.8, 1: 0.5, 2: 0.8}, abs=0.005)
 
 
@@ -343,11 +343,12 @@ def test_factors_of_columns_and_distances_are_found_from_what_cells_need() -> No
     for column, factor in [(1, -0.2), (4, 0.5)]:
         distance = rng.random(4000) * (rng.random(4000) < 0.7)
         wider = np.interp(distance, [0, 0.25, 0.5, 0.75, 1], [0, *by_distance])
-        needed[column] = factor + wider + 0.3 * (rng.normal(size=4000) - stats.norm.ppf(0.9)), distance
+        basis = hat_basis(torch.from_numpy(distance)).numpy()
+        needed[column] = factor + wider + 0.3 * (rng.normal(size=4000) - stats.norm.ppf(0.9)), basis
     factors, gap_factor = fit_log_factors(needed)
     assert gap_factor == pytest.approx(by_distance, abs=0.1)
     assert factors == pytest.approx({1: -0.2, 4: 0.5}, abs=0.06)
-    few = {column: (cells[:30], distance[:30]) for column, (cells, distance) in needed.items()}
+    few = {column: (cells[:30], basis[:30]) for column, (cells, basis) in needed.items()}
     assert np.abs(fit_log_factors(few)[1]).max() < 0.3  # they are not enough to tell
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpvae.data.panel import Floats
 from gpvae.imputers.held_out import HeldOut
-from gpvae.models.calibration import KNOTS, Calibration, gap_distance, hat_basis
+from gpvae.models.calibration import Calibration, gap_distance, hat_basis
 from gpvae.models.gpvae import GPVAEModel
 from gpvae.models.likelihoods import Params, RealLikelihood
 
@@ -141,7 +141,8 @@ def calibrate(validation: Validation) -> Calibration:
         own = cells[column.number]
         if column.part.decodes_scale:
             thinned = Cells(*(x[..., :: max(1, len(own.value) // MAX_CELLS)] for x in own))
-            needed[column.number] = _needed_log_factors(column, thinned), thinned.distance
+            basis = hat_basis(torch.from_numpy(thinned.distance)).numpy()
+            needed[column.number] = _needed_log_factors(column, thinned), basis
         elif len(own.value):
             result.scale_factor[column.number] = _noise_factor(own)
     if any(len(factors) for factors, _ in needed.values()):
@@ -182,21 +183,21 @@ def _needed_log_factors(column: RealColumn, cells: Cells) -> Floats:
 
 
 def fit_log_factors(needed: dict[int, tuple[Floats, Floats]]) -> tuple[dict[int, float], Floats]:
-    """A log factor for each column, and one for each knot of the distance, that serve nine of ten of the cells around
-    each knot and, to be safe, a few more of each column. A column with few cells, or none, is treated like the others.
+    """A log factor for each column, and one for each sort of gap, that serve nine of ten of the cells of each sort and,
+    to be safe, a few more of each column. A column with few cells, or none, is treated like the others.
 
-    `needed`: by column, the log factor that each held-out cell needs, and its distance from what is visible.
+    `needed`: by column, the log factor that each held-out cell needs (cell,), and how much it is of each sort of gap,
+    such as a distance from what is visible (cell, sort).
     """
     columns = {j: each for j, each in needed.items() if len(each[0])}
-    factor, distance = (np.concatenate(parts) for parts in zip(*columns.values(), strict=True))
+    factor, weights = (np.concatenate(parts) for parts in zip(*columns.values(), strict=True))
     column = np.repeat(list(columns), [len(each) for each, _ in columns.values()])
-    weights = hat_basis(torch.from_numpy(distance)).numpy()  # (cell, knot)
-    around, gap_factor = weights > 0.5, np.zeros(KNOTS)
+    around, gap_factor = weights > 0.5, np.zeros(weights.shape[1])
     for _ in range(ROUNDS):
         rest = factor - weights @ gap_factor
         served = {j: _serving(rest[column == j]) for j in columns}
         rest -= np.array([served[j] for j in column])
-        gap_factor += [_serving(rest[around[:, k]]) for k in range(KNOTS)]
+        gap_factor += [_serving(rest[each]) for each in around.T]
     gap_factor *= _weight(around.sum(0), PRIOR_GAP_CELLS)
     rest = factor - weights @ gap_factor
     return {j: _column_log_factor(rest[column == j], rest[column != j]) for j in needed}, gap_factor

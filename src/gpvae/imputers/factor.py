@@ -89,7 +89,7 @@ class GPFactor(Imputer):
         draws = np.zeros((len(feature), samples), dtype=np.float32)
         cell_of = np.full(missing.shape, -1)
         cell_of[missing] = np.arange(len(feature))
-        for part in self._posteriors(panel, samples, seed, causal=causal):
+        for part in self.posteriors(panel, samples, seed, causal=causal):
             cells = cell_of[part.rows][:, part.block.columns]
             row, column = np.nonzero(cells >= 0)
             cells, warp = cells[row, column], part.block.model.warp.of(torch.from_numpy(column))
@@ -106,13 +106,14 @@ class GPFactor(Imputer):
     @one_thread()
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
         density = np.zeros(scaled.shape)
-        for part in self._posteriors(panel, 0, seed):
+        for part in self.posteriors(panel, 0, seed):
             at, warp = np.ix_(part.rows, np.array(part.block.columns)), part.block.model.warp
             values, (mean, variance, _) = torch.from_numpy(scaled[at]).double(), part.posterior
-            density[at] = (warp.log_slope(values) + part.block.log_density(warp(values), mean, variance)).numpy()
+            y = warp(values)
+            density[at] = (warp.log_slope(values) + part.block.doubted(y, log_normal(y - mean, variance))).numpy()
         return density
 
-    def _posteriors(self, panel: Panel, samples: int, seed: int, *, causal: bool = False) -> Iterator["_Part"]:
+    def posteriors(self, panel: Panel, samples: int, seed: int, *, causal: bool = False) -> Iterator["Part"]:
         """Of a measurement in every cell, noise included, in warped units."""
         for part in self._smoothed(panel, samples, seed, causal=causal):
             mean, variance, draws = part.posterior
@@ -120,7 +121,7 @@ class GPFactor(Imputer):
 
     def _smoothed(
         self, panel: Panel, samples: int = 0, seed: int = 0, *, latents: bool = False, causal: bool = False
-    ) -> Iterator["_Part"]:
+    ) -> Iterator["Part"]:
         """Of the signal in every cell, or of the latent series that columns share."""
         scaled, times = self.schema_.scaling.apply(panel.values), panel.times / self.schema_.time_unit
         for block, group in product(self.blocks_, series_by_length(panel, STEPS)):
@@ -132,7 +133,7 @@ class GPFactor(Imputer):
             for lanes_of_group, posterior in lanes.posteriors(outputs, causal=causal):
                 place = places[:, lanes_of_group]
                 there = place > 0
-                yield _Part(place[there].numpy() - 1, block, Posterior(*(x[there] for x in posterior)))
+                yield Part(place[there].numpy() - 1, block, Posterior(*(x[there] for x in posterior)))
 
     # What it found in the data.
 
@@ -206,19 +207,18 @@ class Block(NamedTuple):
     columns: tuple[int, ...]
     model: FactorModel
 
-    def log_density(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Of N(mean, variance); if a row breaks a relation, nothing but the prior is known. (row, column)"""
-        doubt, prior = self.model.relations.doubts(), self.model.space.covariance(mean.new_zeros(())).diagonal()
-        obeying = torch.log1p(-doubt) + _log_normal(y - mean, variance)
-        return torch.logaddexp(obeying, doubt.log() + _log_normal(y, prior + self.model.noise))
+    def doubted(self, y: Tensor, log_density: Tensor) -> Tensor:
+        """The log density, given that of rows that obey: if one breaks a relation, only the prior is known."""
+        doubt, prior = self.model.relations.doubts(), self.model.space.covariance(y.new_zeros(())).diagonal()
+        return torch.logaddexp(torch.log1p(-doubt) + log_density, doubt.log() + log_normal(y, prior + self.model.noise))
 
 
-def _log_normal(x: Tensor, variance: Tensor) -> Tensor:
+def log_normal(x: Tensor, variance: Tensor) -> Tensor:
     """Log N(x; 0, variance)."""
     return -0.5 * (x.square() / variance + variance.log() + LOG_2PI)
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Some rows of the panel, and the posterior of them: (row, column), draws (row, column, sample)."""
 
     rows: NDArray[np.int64]

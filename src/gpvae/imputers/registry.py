@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpvae.imputers.base import Imputer
 
 TRAINING_SETTINGS = ("epochs", "recipe", "standardise", "precision", "device", "seed", "verbose")
+SETTINGS = (*TRAINING_SETTINGS, "minutes")  # that only some methods take
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,24 @@ class MethodInfo:
 
     summary: str
     loads: str  # "module:attribute", called with settings
-    trained: bool = True  # takes the settings of training
+    takes: tuple[str, ...] = TRAINING_SETTINGS  # which of `SETTINGS`
     distributions: bool = False  # gives draws and intervals, or single values
     kinds: bool = False  # fills columns of any kind
     categories: bool = False  # fills columns of categories
     causal: bool = False  # fills each row from the past alone, if asked to
     compared: bool = False  # by `evaluate`, by default
 
+    @property
+    def trained(self) -> bool:
+        """Whether it is a network that is trained by a recipe."""
+        return "recipe" in self.takes
+
     def load(self) -> Any:
         module, _, attribute = self.loads.partition(":")
         return getattr(import_module(module), attribute)
 
 
-_SIMPLE: dict[str, Any] = {"trained": False, "categories": True, "compared": True}
+_SIMPLE: dict[str, Any] = {"takes": (), "categories": True, "compared": True}
 _LATENT: dict[str, Any] = {"distributions": True, "kinds": True, "categories": True}
 
 METHODS: Mapping[str, MethodInfo] = MappingProxyType(
@@ -45,16 +51,23 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
         "gp-factor": MethodInfo(
             "an exact Gaussian process over all columns",
             "gpvae.imputers.factor:GPFactor",
-            trained=False,
+            takes=(),
             distributions=True,
             causal=True,
+            compared=True,
+        ),
+        "gp-net": MethodInfo(
+            "gp-factor corrected by a network, the default",
+            "gpvae.imputers.gp_net:GPNet",
+            takes=("minutes", "seed", "verbose"),
+            distributions=True,
             compared=True,
         ),
         "vae": MethodInfo("a VAE on each step", "gpvae.imputers.gpvae:vae", **_LATENT),
         "hi-vae": MethodInfo("a VAE on what is observed of each step", "gpvae.imputers.gpvae:hi_vae", **_LATENT),
         "grui-gan": MethodInfo("a recurrent GAN", "gpvae.imputers.grui_gan:GRUIGAN"),
         "brits": MethodInfo("a recurrent network each way", "gpvae.imputers.brits:BRITS"),
-        "gp-vae": MethodInfo("the GP-VAE, the default", "gpvae.imputers.gpvae:GPVAE", compared=True, **_LATENT),
+        "gp-vae": MethodInfo("the GP-VAE, a VAE with attention over time", "gpvae.imputers.gpvae:GPVAE", **_LATENT),
     }
 )
 
@@ -65,12 +78,11 @@ FILL_CATEGORIES = tuple(name for name, info in METHODS.items() if info.categorie
 
 
 def method(name: str, **settings: Any) -> "Imputer":
-    """An imputer by its name; settings of training are dropped where nothing is trained."""
+    """An imputer by its name; settings that only other methods take are dropped."""
     if name not in METHODS:
         raise ValueError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
     info = METHODS[name]
-    if not info.trained:
-        settings = {key: value for key, value in settings.items() if key not in TRAINING_SETTINGS}
+    settings = {key: value for key, value in settings.items() if key in info.takes or key not in SETTINGS}
     return info.load()(**settings)
 
 

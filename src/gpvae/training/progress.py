@@ -28,6 +28,23 @@ def busy(what: str, *, show: bool) -> Iterator[None]:
 
 
 @contextmanager
+def steps_bar(what: str, *, show: Show) -> Iterator[Callable[[int, int, float], None] | None]:
+    """A bar for (steps done, steps planned, held-out loss), on a terminal."""
+    console = get_console()
+    if not show or not (console.is_terminal or console.is_jupyter):
+        yield None
+        return
+    columns = ["{task.description}", BarColumn(20), "{task.percentage:>3.0f}%", TimeRemainingColumn(), "left"]
+    with Progress(*columns, "{task.fields[score]}", console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None, score="")
+
+        def report(done: int, planned: int, score: float) -> None:
+            progress.update(task, completed=done, total=planned, score=f"held-out loss {score:.3f}")
+
+        yield report
+
+
+@contextmanager
 def progress_bar(steps_per_epoch: int, *, show: Show) -> Iterator[Report | None]:
     """A bar with the time left and the latest score, or lines if the output is no terminal."""
     console = get_console()

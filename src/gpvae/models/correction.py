@@ -1,0 +1,76 @@
+"""What a network adds to the exact linear model: a decoder on each step, as in the paper, that starts from it.
+
+    y_td | visible = m_td + s_td (a_td + exp(b_td) ε_td),    ε_td ~ Student's t
+    a_t, b_t = MLP(x_{t-2}, …, x_{t+2})
+
+m_td and s_td are mean and deviation that the linear model gives a cell from all that is visible (`models.factor`), in
+its warped units. x_t holds, for each column, the visible value or else m_td, how far that may be off (0 or s_td), and
+whether it is visible; and the time to the next row. The network begins with a = b = 0: with the linear model.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+LAGS = (-2, -1, 0, 1, 2)  # rows that the network sees
+
+
+@dataclass(frozen=True)
+class CoreRows:
+    """What the linear model says of rows, given what is visible of them."""
+
+    mean: Tensor  # (row, column) m
+    std: Tensor  # (row, column) s, noise included
+    inputs: Tensor  # (row + 1, 3 columns + 1) x; the last row stands for those beyond the ends of a series
+
+    @classmethod
+    def of(cls, values: Tensor, visible: Tensor, mean: Tensor, std: Tensor, log_step: Tensor) -> "CoreRows":
+        """Of `values` (row, column) only the visible ones count; `log_step` (row,) is of the time to the next row."""
+        known = torch.where(visible, values, mean)
+        doubt = torch.where(visible, 0, std)
+        x = torch.cat([known, doubt, visible.to(mean.dtype), log_step.unsqueeze(1)], dim=1)
+        return cls(mean, std, torch.cat([x, torch.zeros_like(x[:1])]).float())
+
+
+def neighbours(lengths: Tensor) -> Tensor:
+    """The rows at `LAGS` of each row of series of these lengths; beyond their ends, the number of rows. (row, lag)"""
+    ends = lengths.cumsum(0)
+    first, last = (torch.repeat_interleave(x, lengths).unsqueeze(1) for x in (ends - lengths, ends - 1))
+    found = torch.arange(int(ends[-1])).unsqueeze(1) + torch.tensor(LAGS)
+    return torch.where((found < first) | (found > last), int(ends[-1]), found)
+
+
+class Correction(nn.Module):
+    """a and b of rows. (row, lag, input) → (row, column) each"""
+
+    LOG_SCALE = 3.0  # of b, at most
+
+    def __init__(self, columns: int, *, width: int, dropout: float = 0.0):
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(
+            *(nn.Linear(len(LAGS) * (3 * columns + 1), width), nn.SiLU(), nn.Dropout(dropout)),
+            *(nn.Linear(width, width), nn.SiLU(), nn.Dropout(dropout)),
+        )
+        self.head = nn.Linear(width, 2 * columns)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    @classmethod
+    def suited(cls, columns: int, rows: int) -> "Correction":
+        """To learn from so many rows: the fewer there are, the narrower, and the more is dropped out."""
+        root = math.sqrt(rows)
+        return cls(columns, width=16 * round(min(256, max(48, 2 * root)) / 16), dropout=min(0.4, max(0.1, 10 / root)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shift, log_scale = self.head(self.layers(x.flatten(1))).chunk(2, dim=1)
+        return shift, self.LOG_SCALE * torch.tanh(log_scale / self.LOG_SCALE)
+
+    @torch.no_grad()
+    def of_rows(self, rows: CoreRows, neighbours: Tensor, chunk: int = 2**14) -> tuple[Tensor, Tensor]:
+        """Of all rows, some at a time. (row, column) each"""
+        parts = [self(rows.inputs[each]) for each in neighbours.split(chunk)]
+        shift, log_scale = (torch.cat(x) for x in zip(*parts, strict=True))
+        return shift, log_scale
