@@ -116,7 +116,9 @@ class GPNet(Imputer):
             visible = hide(part, np.logical_or.reduce(held_out))
             with steps_bar("correcting", show=self.verbose) as report:
                 self.history_ = self._train(visible, examined, budget, report)
-            self.widths_ = fit_widths(self._evidence(part, held_out, examined), columns)
+            evidence = self._evidence(part, held_out, examined)
+            if len(evidence.column):
+                self.widths_ = fit_widths(evidence, columns)
 
     def _train(
         self, visible: Panel, examined: list[Masked], budget: Budget, report: Report | None
@@ -136,7 +138,7 @@ class GPNet(Imputer):
         found, count = list[Masked](), len(panel.values)
         for i, cells in enumerate(hidden):
             at = slice(i * count, (i + 1) * count)
-            asked = torch.from_numpy(cells[:, varies] & panel.observed[:, varies])
+            asked = torch.from_numpy(cells[:, varies] & panel.observed[:, varies] & self._corrected)
             residual = torch.where(asked, (y - core.mean[at]) / core.std[at], 0)
             inputs = torch.cat([core.inputs[at], core.inputs[-1:]])
             found.append(Masked(CoreRows(core.mean[at], core.std[at], inputs), residual, asked))
@@ -152,6 +154,14 @@ class GPNet(Imputer):
             found.append((column.numpy(), kinds, each.residual[at], shift[at], log_scale[at]))
         column, kind, *tensors = zip(*found, strict=True)
         return Evidence(np.concatenate(column), np.concatenate(kind), *(torch.cat(each) for each in tensors))
+
+    @property
+    def _corrected(self) -> Bools:
+        """Columns that vary and are not tied to others almost exactly: there the linear model has nothing to learn."""
+        corrected = self.schema_.scaling.varies.copy()
+        for block in self.core_.blocks_:
+            corrected[list(block.columns)] &= ~block.model.relations.involved.numpy()
+        return corrected[self.schema_.scaling.varies]
 
     def _core(self, panel: Panel, samples: int = 0, seed: int = 0) -> Core:
         varies = self.schema_.scaling.varies

@@ -51,28 +51,31 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Widths:
-    """y ~ m + s (w_d a + exp(w_d b + c_d + g_kind) ε),  ε ~ Student's t"""
+    """y ~ m + s (w_d a + exp(w_d b + c_d + g_d,kind) ε),  ε ~ Student's t"""
 
     blend: Tensor  # (column,) w: how far the network is followed
     column: Tensor  # (column,) c
-    kind: Tensor  # (kind,) g
+    kind: Tensor  # (column, kind) g
     tails: Tensor  # () degrees of freedom
     cells: Tensor  # (kind,) held-out cells that this rests on
 
     @classmethod
     def untrained(cls, columns: int) -> "Widths":
-        zeros = torch.zeros(columns, dtype=torch.float64)
-        none = torch.zeros(len(KINDS), dtype=torch.float64)
-        return cls(zeros, zeros.clone(), none, torch.tensor(TAILS[-1], dtype=torch.float64), none.clone())
+        nothing = torch.zeros(columns, len(KINDS), dtype=torch.float64)
+        tails = torch.tensor(TAILS[-1], dtype=torch.float64)
+        return cls(nothing[:, 0].clone(), nothing[:, 0].clone(), nothing, tails, nothing.sum(0))
 
     def log_scale(self, decoded: Tensor, kinds: NDArray[np.int64]) -> Tensor:
         """Of all cells, those that are not missing included. (row, column)"""
         kind = torch.from_numpy(np.maximum(kinds, 0))
-        return self.blend * decoded + self.column + self.kind[kind]
+        return self.blend * decoded + self.column + self.kind.T.gather(0, kind)
 
 
 def fit_widths(evidence: Evidence, columns: int) -> Widths:
-    """Blends, tails and factors, in this order."""
+    """Blends, tails and factors, in this order. Columns that there is no evidence about keep the linear model's widths.
+
+    Those are tied to others almost exactly, or have few cells.
+    """
     blend = _blends(evidence, columns)
     column = torch.from_numpy(evidence.column)
     shift, log_scale = blend[column] * evidence.shift, blend[column] * evidence.log_scale
@@ -81,12 +84,16 @@ def fit_widths(evidence: Evidence, columns: int) -> Widths:
     furthest = float(special.stdtrit(tails, (1 + LEVEL) / 2))
     needed = np.log(np.maximum(z.abs().numpy(), 1e-6) / furthest)
     weights = np.eye(len(KINDS))[evidence.kind]
-    of_column = {d: (needed[evidence.column == d], weights[evidence.column == d]) for d in range(columns)}
+    present = np.unique(evidence.column).tolist()
+    of_column = {d: (needed[evidence.column == d], weights[evidence.column == d]) for d in present}
     by_column, by_kind = fit_log_factors(of_column)
+    factors = np.full(columns, np.log(special.ndtri((1 + LEVEL) / 2) / furthest))
+    kind = np.zeros((columns, len(KINDS)))
+    factors[present], kind[present] = [by_column[d] for d in present], by_kind
     return Widths(
-        blend,
-        torch.tensor([by_column[d] for d in range(columns)], dtype=torch.float64),
-        torch.from_numpy(by_kind),
+        blend * torch.isin(torch.arange(columns), torch.tensor(present)),
+        torch.from_numpy(factors),
+        torch.from_numpy(kind),
         torch.tensor(tails, dtype=torch.float64),
         torch.from_numpy(weights.sum(0)),
     )

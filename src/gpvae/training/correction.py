@@ -8,9 +8,9 @@ at the end of each; the next one goes on from there with masks of its own.
 import copy
 import itertools
 import math
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -45,11 +45,11 @@ class Budget:
 
     def __init__(self, seconds: float | None):
         self.limited = seconds is not None
-        self.end = math.inf if seconds is None else time.monotonic() + seconds
+        self.end = math.inf if seconds is None else monotonic() + seconds
 
     @property
     def left(self) -> float:
-        return self.end - time.monotonic()
+        return self.end - monotonic()
 
     def reserve(self, seconds: float) -> None:
         """For what comes later."""
@@ -82,11 +82,11 @@ def train(
 
     with suppress(KeyboardInterrupt), interrupts_between_steps() as interrupted:
         for number in itertools.count() if budget.limited else range(ROUNDS):
-            started = time.monotonic()
+            started = monotonic()
             if budget.left < seconds + LEAST_STEPS * pace or interrupted():
                 break
             pool += masked(number)
-            seconds = time.monotonic() - started
+            seconds = monotonic() - started
             examples = _Examples(pool, neighbours)
             steps = min(FIRST_STEPS * LONGER**number, math.ceil(PASSES * len(examples) / BATCH))
             pace = _round(network, examples, steps, step_generator(seed, number), interrupted, budget, shown)
@@ -135,7 +135,7 @@ def _round(
     """Train for so many steps, or fewer if time is short; the seconds of a step."""
     network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
-    order, started, step = torch.zeros(0, dtype=torch.long), time.monotonic(), 0
+    order, started, step = torch.zeros(0, dtype=torch.long), monotonic(), 0
     while step < steps and not interrupted():
         if len(order) < min(BATCH, len(examples)):
             order = torch.randperm(len(examples), generator=generator)
@@ -148,14 +148,14 @@ def _round(
         optimizer.step()
         step += 1
         if step == LEAST_STEPS:
-            pace = (time.monotonic() - started) / step
+            pace = (monotonic() - started) / step
             steps = max(step, min(steps, step + int(min(1e9, budget.left / pace))))
         if step % 10 == 0:
             report(step, steps)
     if not all(x.isfinite().all() for x in network.parameters()):
         raise TrainingError("the correction diverged: its weights are not finite; look for extreme values in the table")
     network.eval()
-    return (time.monotonic() - started) / step
+    return (monotonic() - started) / step
 
 
 def _rate(share: float) -> float:

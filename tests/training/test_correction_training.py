@@ -1,0 +1,143 @@
+"""Training of the correction: what it learns, when it stops, and what it keeps."""
+
+import copy
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpvae.models.correction import CoreRows, Correction, neighbours
+from gpvae.training import correction
+from gpvae.training.correction import Budget, Masked, loss_of, student_nll, train
+
+ROWS, COLUMNS = 400, 2
+
+
+def masked(seed: int, *, learnable: bool = True) -> Masked:
+    """Half of the cells are hidden; where it can be learned, what is left of column 0 is the square of column 1."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(ROWS, COLUMNS, generator=generator).double()
+    hidden = torch.rand(ROWS, COLUMNS, generator=generator) < 0.5
+    hidden[:, 1] = False
+    noise = torch.randn(ROWS, COLUMNS, generator=generator).double()
+    residual = values[:, 1:].square() * torch.tensor([1.0, 0.0]) - 1 + 0.3 * noise if learnable else noise
+    mean, std = torch.zeros_like(values), torch.ones_like(values)
+    rows = CoreRows.of(values, ~hidden, mean, std, torch.zeros(ROWS).double())
+    return Masked(rows, torch.where(hidden, residual, 0), hidden)
+
+
+NEAR = neighbours(torch.tensor([ROWS]))
+
+
+def trained(network: Correction, budget: Budget, *, learnable: bool = True) -> tuple[list[float], list[Masked]]:
+    held_out = [masked(99, learnable=learnable)]
+
+    def practice(number: int) -> list[Masked]:
+        return [masked(10 * number + i, learnable=learnable) for i in range(4)]
+
+    history = train(network, practice, NEAR, held_out, budget, seed=0)
+    return [each["validation"] for each in history], held_out
+
+
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correction, "FIRST_STEPS", 60)
+
+
+def network_of(seed: int = 0) -> Correction:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Correction(COLUMNS, width=32)
+
+
+def test_it_learns_what_the_linear_model_leaves() -> None:
+    network = network_of()
+    losses, held_out = trained(network, Budget(None))
+    assert losses[-1] < losses[0] - 0.5
+    assert loss_of(network, held_out, NEAR) == pytest.approx(min(losses))
+
+
+def test_where_nothing_can_be_learned_it_stays_with_the_linear_model() -> None:
+    """Rounds end early, and the best of them is kept: here, that before the first."""
+    network = network_of()
+    losses, held_out = trained(network, Budget(None), learnable=False)
+    assert len(losses) < 1 + correction.ROUNDS
+    assert loss_of(network, held_out, NEAR) == pytest.approx(min(losses))
+    assert min(losses) > losses[0] - 0.05
+
+
+def test_without_time_nothing_is_trained() -> None:
+    network = network_of()
+    before = copy.deepcopy(network.state_dict())
+    losses, _ = trained(network, Budget(0.0))
+    assert len(losses) == 1
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_an_interruption_keeps_the_best_round() -> None:
+    network, held_out = network_of(), [masked(99)]
+
+    def practice(number: int) -> list[Masked]:
+        if number == 1:
+            raise KeyboardInterrupt
+        return [masked(i) for i in range(4)]
+
+    history = train(network, practice, NEAR, held_out, Budget(None), seed=0)
+    assert len(history) == 2
+    assert loss_of(network, held_out, NEAR) == pytest.approx(history[1]["validation"])
+    assert history[1]["validation"] < history[0]["validation"]
+
+
+def test_rounds_go_on_and_fit_into_the_time_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a tenth of a second whenever it is read: 500 steps in a second."""
+    ticks, steps = itertools.count(), list[tuple[int, int]]()
+    monkeypatch.setattr(correction, "monotonic", lambda: 0.1 * next(ticks))
+    monkeypatch.setattr(correction, "PASSES", 10**6)
+    monkeypatch.setattr(correction, "GAIN", -1e9)
+
+    def report(step: int, planned: int, loss: float) -> None:
+        steps.append((step, planned))
+
+    def practice(number: int) -> list[Masked]:
+        return [masked(number)]
+
+    train(network_of(), practice, NEAR, [masked(99)], Budget(4.0), seed=0, report=report)
+    planned = list(dict.fromkeys(planned for step, planned in steps if step > correction.LEAST_STEPS))
+    assert planned[:2] == [60, 180]
+    assert planned[-1] < 60 * 3 ** (len(planned) - 1)
+    assert steps[-1][0] == steps[-1][1]
+
+
+def test_reserved_time_is_not_spent() -> None:
+    budget = Budget(100.0)
+    budget.reserve(60.0)
+    assert 39 < budget.left <= 40
+
+
+def test_the_same_seed_learns_the_same() -> None:
+    first, second = network_of(), network_of()
+    assert trained(first, Budget(None))[0] == trained(second, Budget(None))[0]
+
+
+def density(x: Tensor, log_scale: float, tails: float) -> Tensor:
+    return torch.distributions.StudentT(tails, 0.0, torch.tensor(log_scale).exp()).log_prob(x)
+
+
+def test_loss_is_that_of_student_but_for_a_constant() -> None:
+    x = torch.linspace(-8, 8, 33).double()
+    left = student_nll(x, torch.full_like(x, 0.4), 5.0) + density(x, 0.4, 5.0)
+    torch.testing.assert_close(left, left[:1].expand_as(left), rtol=1e-6, atol=1e-6)
+
+
+def test_far_residuals_do_not_spoil_the_rest() -> None:
+    far = masked(1)
+    far = replace_residual(far, torch.where(far.hidden & (torch.rand(ROWS, COLUMNS) < 0.02), 1e9, far.residual))
+    network = network_of()
+    history = train(network, lambda _: [far], NEAR, [masked(99)], Budget(None), seed=0)
+    assert min(each["validation"] for each in history) < history[0]["validation"] - 0.2
+
+
+def replace_residual(each: Masked, residual: Tensor) -> Masked:
+    return Masked(replace(each.rows), residual, each.hidden)
