@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from gpvae.cli.printing import complain, note
+from gpvae.cli.printing import complain, end_quietly, note
 
 
 @contextmanager
@@ -19,6 +19,8 @@ def one_line_errors() -> Iterator[None]:
             yield
         except KeyboardInterrupt:
             stop("")
+        except BrokenPipeError:
+            end_quietly()
         except (ValueError, RuntimeError, OSError, MemoryError) as error:
             reason = _reason(error)
             if reason is None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpvae.data.files import MISSING, SEPARATORS
+from gpvae.data.reading import MISSING, SEPARATORS
 from gpvae.data.times import DataError
 
 if TYPE_CHECKING:
