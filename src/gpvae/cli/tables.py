@@ -36,6 +36,7 @@ def read(
 
     Rows that are absent from regular times are noted, or added.
     """
+    from gpvae import DataError
     from gpvae.data.grid import absent_rows, with_rows
 
     table = source.read().with_text(text).with_categories(categories)
@@ -44,6 +45,8 @@ def read(
     chosen = [name for entry in columns for name in _split(entry, table.table.column_names)] if columns else None
     panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
     _print_doubts(table, panel)
+    if add_rows and panel.source.time not in (None, *table.table.column_names):
+        raise DataError("--add-rows needs the time in one column, not in several")
     absent = absent_rows(panel)
     if absent and add_rows:
         table = with_rows(table, panel, absent)

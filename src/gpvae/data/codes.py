@@ -11,10 +11,11 @@ USUAL = {-200.0, 1e20, 1e30, 1e36, 32767.0, -32768.0, 2147483647.0, -2147483648.
 REPEATED = 3  # times, at least
 OTHERS = 5  # different other values, at least
 FAR = 5  # times the range of the other values: how far a number lies outside if it is far
+ABSURD = 1e6  # times that range: so far that one cell is enough
 
 
 class SuspectedCode(NamedTuple):
-    """A number that repeats exactly, far outside the rest of some columns."""
+    """A number far outside the rest of some columns, which repeats exactly or is absurdly large."""
 
     value: float
     columns: tuple[str, ...]
@@ -26,7 +27,8 @@ class SuspectedCode(NamedTuple):
         )
         columns, hold = ("column", "holds") if len(self.columns) == 1 else ("columns", "hold")
         number = repr(self.value).removesuffix(".0")
-        outside = f"{number} in {self.cells:,} cells, far from {'its' if hold == 'holds' else 'their'} other values"
+        cells = "1 cell" if self.cells == 1 else f"{self.cells:,} cells"
+        outside = f"{number} in {cells}, far from {'its' if hold == 'holds' else 'their'} other values"
         return f"{columns} {shown} {hold} {outside}; if it marks missing values, say --missing {number}"
 
 
@@ -53,12 +55,12 @@ def _codes(seen: Floats) -> list[float]:
 
 def _is_suspected(seen: Floats, code: float) -> bool:
     rest = seen[seen != code]
-    if len(seen) - len(rest) < REPEATED or len(rest) < OTHERS or code == 0:
+    if code == 0 or len(np.unique(rest[:1000])) < OTHERS:
         return False
     low, high = float(rest.min()), float(rest.max())
-    if len(np.unique(rest[:1000])) < OTHERS:
-        return False
     distance = low - code if code < low else code - high
+    if len(seen) - len(rest) < REPEATED:
+        return distance > ABSURD * (high - low)
     if distance > FAR * (high - low):
         return True
     return _is_usual(code) and (distance > high - low or (code < 0 <= low))

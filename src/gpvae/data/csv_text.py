@@ -40,6 +40,7 @@ class CsvText:
     reading: Reading = field(default_factory=Reading)
     units: list[str] | None = None  # the row under the header
     preamble: str = ""  # lines above the header
+    quoted: frozenset[int] = frozenset()  # columns that are text though they look like numbers: JSON's "01"
     escaped: bool = False  # text that spreadsheets would compute is written after a '
 
     @classmethod
@@ -121,7 +122,9 @@ class CsvText:
         return self._numerals(j) is None
 
     def is_number(self, cell: str) -> bool:
-        return (numerals.guess([cell], self.separator) or Numerals()).floats([cell]) is not None
+        mark = self.reading.decimal
+        style = numerals.declared([cell], mark) if mark else numerals.guess([cell], self.separator)
+        return (style or Numerals(".", True)).floats([cell]) is not None
 
     def present(self, j: int) -> list[str]:
         """The cells of a column that are not missing."""
@@ -136,14 +139,19 @@ class CsvText:
         if self.reading.decimal:
             return numerals.declared(present, self.reading.decimal)
         found = numerals.guess(present, self.separator)
-        return Numerals(".", True) if found is None and self._writes_points else found
+        if found is None and self._known_marks:
+            return Numerals(",") if "," in self._known_marks else Numerals(".", True)
+        return found
 
     @cached_property
-    def _writes_points(self) -> bool:
-        """Whether any column of numbers uses a decimal point; the commas of others are then between thousands."""
-        columns = (self.present(j) for j in range(len(self.header)))
-        with_points = (cells for cells in columns if any("." in cell for cell in cells))
-        return any(numerals.guess(cells, self.separator) == Numerals() and _are_numbers(cells) for cells in with_points)
+    def _known_marks(self) -> set[str]:
+        """The decimal marks of the columns that leave no doubt about theirs; empty if there are both."""
+        marks: set[str] = set()
+        for cells in map(self.present, range(len(self.header))):
+            style = numerals.guess(cells, self.separator)
+            if style and any(style.decimal in cell for cell in cells) and style.floats(cells) is not None:
+                marks.add(style.decimal)
+        return marks if len(marks) == 1 else set()
 
     @cached_property
     def _writes_commas(self) -> bool:
@@ -155,6 +163,8 @@ class CsvText:
     def _typed(self, j: int) -> pa.Array:
         present = self.present(j)
         absent = np.array([self._is_missing(cell) for cell in self.columns[j]])
+        if j in self.quoted:
+            return self._times(present, absent) or self._text(j)
         style = self._numerals(j, present)
         plain = style.plain(present) if style else None
         if plain and all(_WHOLE.fullmatch(cell) for cell in plain):
@@ -200,7 +210,11 @@ class CsvText:
     def _subject(self, name: str) -> int | None:
         """The column whose interval ends in the column `name`."""
         subject, _, part = name.rpartition("_")
-        return self.names.index(subject) if subject in self.names and part in ROUNDING else None
+        return self._places.get(subject) if part in ROUNDING else None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: j for j, name in enumerate(self.names)}
 
     def _number_format(
         self, j: int | None, dtype: pa.DataType, rounding: str = decimal.ROUND_HALF_EVEN
@@ -235,10 +249,6 @@ def spread(present: Iterable[Any], absent: NDArray[np.bool_], dtype: pa.DataType
     return pa.array([None if gap else next(values) for gap in absent], dtype)
 
 
-def _are_numbers(cells: list[str]) -> bool:
-    return plain_floats(cells) is not None
-
-
 def _rounded(value: float, unit: decimal.Decimal, rounding: str) -> decimal.Decimal:
     return decimal.Decimal(repr(value)).quantize(unit, rounding, decimal.Context(prec=1000))
 
@@ -247,16 +257,17 @@ def _decoded(content: bytes, name: str, reading: Reading) -> tuple[str, str]:
     """The text and its encoding."""
     marked = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     encoding = reading.encoding or ("utf-16" if marked else "utf-8")
+    wide = content.count(0) > len(content) // 4
+    advice = "utf-16-le or utf-16-be" if wide else "latin-1 or cp1252" if encoding == "utf-8" else "NAME"
     try:
         text = content.decode(encoding)
     except UnicodeError as error:
         at = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else "its beginning"
-        shown, advice = ("UTF-8", "--encoding latin-1 or cp1252") if encoding == "utf-8" else (encoding, "--encoding")
-        reason = f"{at} is not {shown} text; if it has another encoding, name it by {advice}"
+        reason = f"{at} is not {encoding.upper()} text; if it has another encoding, name it: --encoding {advice}"
         raise DataError(f"{name} is not a table: {reason}") from None
     if "\0" in text:
-        advice = "; if it is UTF-16, say --encoding utf-16" if content.count(0) > len(content) // 4 else ""
-        raise DataError(f"{name} is not a table: byte {text.index(chr(0))} is not text{advice}")
+        reason = f"byte {text.index(chr(0))} is not text"
+        raise DataError(f"{name} is not a table: {reason}{f'; say --encoding {advice}' if wide else ''}")
     return text, "utf-8-sig" if encoding == "utf-8" and text.startswith("\ufeff") else encoding
 
 

@@ -146,8 +146,8 @@ class TableFile:
         """Which option may help where nothing is a number."""
         if "no numeric column" not in error or not self.text:
             return ""
-        reasons = (_not_a_number(self.text, j) for j in range(len(self.text.header)))
-        found = next((f": in column {name!r} {reason}" for name, reason in zip(self.text.names, reasons) if reason), "")
+        named = ((name, _not_a_number(self.text, j)) for j, name in enumerate(self.text.names))
+        found = next((f": in column {name!r} {reason}" for name, reason in named if reason), "")
         if not found and len(self.text.header) == 1 and any(mark in self.text.header[0] for mark in " :/#^"):
             return "; if its cells are separated by another mark than , ; tab or |, name it by --separator"
         return found
@@ -186,6 +186,8 @@ def read_table(path: str | os.PathLike[str], reading: Reading = Reading()) -> Ta
 def _not_a_number(text: CsvText, j: int) -> str | None:
     """Why a column that is mostly numbers is text, and what to do about it."""
     present = text.present(j)
+    if present and j in text.quoted and all(map(text.is_number, present)):
+        return "its numbers are stored as text"
     if sum(map(text.is_number, present)) * 2 <= len(present):
         return None
     row, cell = text.first_not_a_number(j)
@@ -194,8 +196,7 @@ def _not_a_number(text: CsvText, j: int) -> str | None:
         return f"{example!r} may be a decimal fraction or thousands; say --decimal , or --decimal ."
     if text.is_number(cell.strip()) and not any(mark in cell for mark in ",."):
         return f"it holds whole numbers of up to {max(map(len, present))} digits, which are taken for names"
-    others = [other for other in present if other == cell.strip()]
-    if row == 0 and len(others) == 1:
+    if row == 0 and not text.is_number(cell.strip()) and all(map(text.is_number, present[1:])):
         return f"it holds {cell!r} in row 1; if that is a unit, say --units-row"
     return f"it holds {cell!r} in row {row + 1}; if that marks a missing value, say --missing {_quoted(cell.strip())}"
 

@@ -123,14 +123,26 @@ def _without_codes(table: pa.Table, reading: Reading) -> pa.Table:
 def _as_text(header: list[str], rows: Iterable[Sequence[str]], name: str, reading: Reading) -> CsvText:
     """Cells that are typed as those of a CSV file are."""
     columns = [list(column) for column in zip(*rows, strict=True)]
-    if not columns:
+    if not columns or not columns[0]:
         raise DataError(f"{name} has no rows")
     names = column_names(header)
     repeated = next((column for column in names if names.count(column) > 1), None)
     if repeated is not None:
         raise DataError(f"{name}: two columns are named {repeated!r}; rename one")
     units = [column.pop(0) for column in columns] if reading.units_row else None
-    return CsvText(header, columns, reading=replace(reading, decimal="."), units=units)
+    reading = replace(reading, decimal=".")
+    quoted = frozenset(j for j, column in enumerate(columns) if _is_quoted(column, reading))
+    return CsvText(header, columns, reading=reading, units=units, quoted=quoted)
+
+
+class _Unquoted(str):
+    """A cell that is not text in its file."""
+
+
+def _is_quoted(cells: list[str], reading: Reading) -> bool:
+    """Whether all cells with something in them are text."""
+    present = [cell for cell in cells if not reading.is_missing(cell)]
+    return bool(present) and not any(isinstance(cell, _Unquoted) for cell in present)
 
 
 # JSON lines
@@ -145,7 +157,7 @@ def _json_lines(content: bytes, name: str, reading: Reading) -> tuple[list[str],
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                record = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+                record = json.loads(line, parse_float=_Unquoted, parse_int=_Unquoted, parse_constant=_Unquoted)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{name}, line {number}, is not JSON: {error}") from None
             records.append(_require_flat(record, f"{name}, line {number}"))
@@ -163,7 +175,7 @@ def _require_flat(record: Any, where: str) -> dict[str, Any]:
 
 
 def _json_text(value: Any) -> str:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+    return "" if value is None else _Unquoted(str(value).lower()) if isinstance(value, bool) else value
 
 
 def _json_rows(table: pa.Table, text: CsvText, original: pa.Table) -> Iterator[str]:
@@ -229,10 +241,10 @@ def _open_workbook(content: bytes, name: str) -> Any:
 
 def _excel_text(value: Any) -> str:
     if isinstance(value, bool):
-        return str(value).lower()
+        return _Unquoted(str(value).lower())
     if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    return "" if value is None else str(value)
+        return _Unquoted(value.isoformat())
+    return "" if value is None else value if isinstance(value, str) else _Unquoted(value)
 
 
 def _write_excel(path: Path, table: pa.Table, head: list[list[str]]) -> None:

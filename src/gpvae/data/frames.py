@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import narwhals as nw
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from gpvae.data.time_columns import index_times, is_row_number, joined_times, time_parts
@@ -105,7 +106,8 @@ class FrameSource:
 
     def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
         values, missing = self.restore(values), self.restore(missing)
-        taken = [name for name in extra if name in self.table.columns]
+        present = {*self.table.columns}
+        taken = [name for name in extra if name in present]
         if taken:
             raise DataError(f"the table already has a column named {taken[0]!r}; rename it first")
         filled = [
@@ -117,7 +119,7 @@ class FrameSource:
             _new_column(self.table, name, self.restore(column[:, None])[:, 0], labels.get(name))
             for name, column in extra.items()
         ]
-        return self.table.with_columns(*filled, *added).to_native()
+        return _with_columns(self.table, filled, added)
 
     def unfilled(self, filled: Sequence[str]) -> list[str]:
         """Columns with gaps that are neither among the `filled` nor numbers or times."""
@@ -168,6 +170,19 @@ class FrameSource:
         if self.time is None and index is not None:
             parts.append(f"time {index[position]}")
         return ", ".join([*parts, f"row {position + 1}"])
+
+
+def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added: list[nw.Series[Any]]) -> Any:
+    """The native frame with some columns replaced and others appended."""
+    if not table.implementation.is_pyarrow():
+        return table.with_columns(*filled, *added).to_native()
+    native = table.to_native()  # which narwhals would copy once for each column
+    new = {column.name: column.to_native() for column in filled}
+    columns = [new.get(name, column) for name, column in zip(native.column_names, native.columns, strict=True)]
+    fields = [f.with_type(column.type) for f, column in zip(native.schema, columns, strict=True)]
+    tail = [column.to_native() for column in added]
+    fields += [pa.field(column.name, values.type) for column, values in zip(added, tail, strict=True)]
+    return pa.Table.from_arrays([*columns, *tail], schema=pa.schema(fields, metadata=native.schema.metadata))
 
 
 def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:

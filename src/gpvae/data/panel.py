@@ -181,9 +181,7 @@ class Panel:
         )
         repeated = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
         if len(repeated):
-            where, several = source.where(int(repeated[0]) + 1), "if the table holds several series, name the column"
-            hint = f"; {several} that tells them apart: --id NAME, in Python Panel.from_frame(…, id=NAME)"
-            raise DataError(f"two rows have the same time: {where}{hint if id is None else ''}")
+            raise DataError(f"two rows have the same time: {source.where(int(repeated[0]) + 1)}{_advice(panel)}")
         return panel
 
     def __repr__(self) -> str:
@@ -333,3 +331,16 @@ class Panel:
         """The original data with `values` (row, feature) in its gaps; `extra` columns go at the end of a data frame."""
         labels = {**self.labels, **(extra_labels or {})}
         return self.source.fill(self.columns, values, ~self.observed, extra or {}, labels)
+
+
+def _advice(panel: Panel) -> str:
+    """What to do if times are repeated."""
+    if panel.source.id is not None:
+        return ""
+    several = "if the table holds several series, name the column that tells them apart"
+    clock = "; if another column holds the time of day: --time DATE,TIME" if _are_days(panel) else ""
+    return f"; {several}: --id NAME, in Python Panel.from_frame(…, id=NAME){clock}"
+
+
+def _are_days(panel: Panel) -> bool:
+    return panel.clock == "datetime" and bool((np.diff(panel.times) % 86400 == 0).all())

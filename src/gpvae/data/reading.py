@@ -20,7 +20,8 @@ class Reading:
     header: whether the first line holds the names of the columns.
     units_row: whether the first row under the header holds units; it is written back as it is.
     skip_rows: how many lines above the header to pass over; they are written back, too.
-    separator: of a text file; by default the one of , ; tab | that splits the first line into the most cells, or spaces.
+    separator: of a text file; by default the one of , ; tab | that splits the first line into the most cells, else
+        spaces.
     decimal: the decimal mark; the other one of point and comma then groups thousands.
     encoding: of a text file; by default UTF-8, or UTF-16 if the file begins with a byte order mark.
     missing: entries that mark missing values, besides empty cells, NA, N/A, NaN, null, none, ? and #N/A.

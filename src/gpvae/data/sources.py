@@ -70,7 +70,7 @@ def _expanded(name: str) -> list[Path]:
         return files
     if path.exists() or not has_magic(name):
         return [path]
-    files = sorted(Path(each) for each in glob(name, recursive=True))
+    files = sorted(Path(each) for each in glob(name, recursive=True))  # noqa: PTH207 Path.glob refuses /a/*
     if not files:
         raise DataError(f"no file matches {name}")
     return [each for each in files if each.is_file()]
@@ -116,6 +116,7 @@ def _joined_text(texts: Sequence[CsvText], stems: Sequence[str]) -> CsvText:
             column += cells.get(name, absent)
     files = [stem for stem, text in zip(stems, texts, strict=True) for _ in text.columns[0]]
     first = texts[0]
+    quoted = {text.names[j] for text in texts for j in text.quoted}
     units = dict(zip(first.names, first.units or [], strict=False))
     return replace(
         first,
@@ -123,6 +124,7 @@ def _joined_text(texts: Sequence[CsvText], stems: Sequence[str]) -> CsvText:
         columns=[files, *columns],
         units=["", *(units.get(name, "") for name in header)] if first.units else None,
         preamble="",
+        quoted=frozenset(j + 1 for j, name in enumerate(header) if name in quoted),
     )
 
 

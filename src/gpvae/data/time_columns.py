@@ -15,6 +15,7 @@ _TIME_WORDS = {"time", "timestamp", "ts", "t", "date", "datetime", "epoch", "uni
 _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800  # in seconds since 1970
 _NO_NAME = re.compile(r"column [0-9]+|Unnamed: [0-9]+|")
+_DOTTED = re.compile(r"\b([0-9]{2})\.([0-9]{2})(?=\.[0-9]{2}$|$)")  # 18.00.00
 _TEXT = (nw.String, nw.Object, nw.Categorical, nw.Enum)
 
 
@@ -151,4 +152,4 @@ def _part_texts(column: nw.Series[Any]) -> list[str]:
         return [f"{n:02d}:00" if hours else f"{n // 100:02d}:{n % 100:02d}" for n in numbers]
     if column.dtype.is_numeric():
         raise DataError(f"column {column.name!r} must hold times of the day such as 06:00 or whole hours, got numbers")
-    return [str(entry).strip() for entry in column.to_list()]
+    return [_DOTTED.sub(r"\1:\2", str(entry).strip()) for entry in column.to_list()]

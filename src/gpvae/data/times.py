@@ -16,7 +16,7 @@ EXACT = 2**53  # float64 holds whole numbers up to this one exactly
 Moment = int | float | dt.datetime  # one time; datetimes are in UTC if they have a zone
 
 _DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H.%M.%S")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
 DATETIME_FORMATS = [day + clock for day in _DAYS for clock in _CLOCKS]
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})[0-9]*(?:Z|[+-][0-9:]+)?$")
 
