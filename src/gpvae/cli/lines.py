@@ -107,7 +107,8 @@ class LineFiller:
     def _require_names(self, id: str | None, time: str | None) -> None:
         for name in (id, time):
             if name is not None and name not in self.names:
-                raise DataError(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
+                several = "; a stream needs its time in one column" if name == time and "," in name else ""
+                raise DataError(f"there is no column {name!r}; the columns are {', '.join(self.names)}{several}")
         if absent := [str(name) for name in self._columns if name not in self.names]:
             fitted = ", ".join(map(str, self._columns))
             raise DataError(f"the model was fitted on the columns {fitted}; the header lacks {', '.join(absent)}")

@@ -151,6 +151,8 @@ def require_report_path(report: Path | None, *other_files: Path, force: bool) ->
     """Before any training: check that the report can be written and replaces no other file of the command."""
     from gpvae import DataError
 
+    if report == Path("-"):
+        raise DataError("--report: name a file, such as report.html; only the table can go to standard output")
     if report and report.is_dir():
         raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")
     if report:

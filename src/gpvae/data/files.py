@@ -144,6 +144,8 @@ class TableFile:
 
     def _advice(self, error: str) -> str:
         """Which option may help where nothing is a number."""
+        if "infinite value" in error and self.text:
+            return "; if it marks a missing value, say --missing inf (or -inf)"
         if "no numeric column" not in error or not self.text:
             return ""
         named = ((name, _not_a_number(self.text, j)) for j, name in enumerate(self.text.names))

@@ -74,7 +74,7 @@ def parse(content: bytes, kind: str, name: str, reading: Reading) -> tuple[pa.Ta
     if kind in ("parquet", "feather"):
         return _without_codes(_arrow_table(content, kind, name), reading), None
     if kind == "csv":
-        text = CsvText.parse(content, name, reading)
+        text = _text(content, name, reading)
     else:
         read = _json_lines if kind == "jsonl" else _excel
         text = _as_text(*read(content, name, reading), name, reading)
@@ -94,6 +94,15 @@ def write(kind: str, path: Path, table: pa.Table, text: CsvText, original: pa.Ta
         path.write_bytes(gzip.compress(lines, mtime=0) if compress else lines)
     else:
         text.write(path, original, table, compress=compress)
+
+
+def _text(content: bytes, name: str, reading: Reading) -> CsvText:
+    try:
+        return CsvText.parse(content, name, reading)
+    except DataError as error:
+        looks = kind_of_content(content)
+        hint = "" if looks in ("csv", "jsonl") else f"; it looks like a .{looks} file: rename it"
+        raise DataError(f"{error}{hint}") from None
 
 
 def _arrow_table(content: bytes, kind: str, name: str) -> pa.Table:

@@ -17,6 +17,7 @@ from gpvae.data.reading import Reading
 from gpvae.data.times import DataError
 
 STDIN = "-"
+STANDARD_INPUT = "standard input"
 FILE = "file"  # the column that says which file a row is from
 
 
@@ -50,7 +51,7 @@ def find_files(names: Sequence[str]) -> list[Path | None]:
     paths: list[Path | None] = []
     for name in names:
         paths += [None] if name == STDIN else _expanded(name)
-    twice = [str(path) for path, count in Counter(paths).items() if count > 1]
+    twice = [str(path or STANDARD_INPUT) for path, count in Counter(paths).items() if count > 1]
     if twice:
         raise DataError(f"{twice[0]} is named twice")
     return paths
@@ -77,7 +78,7 @@ def _expanded(name: str) -> list[Path]:
 
 
 def read_stdin(reading: Reading) -> TableFile:
-    name = "standard input"
+    name = STANDARD_INPUT
     content = sys.stdin.buffer.read()
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)
