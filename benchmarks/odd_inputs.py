@@ -68,7 +68,8 @@ def combinations() -> Iterator[Odd]:
 ODDITIES: list[bytes] = [
     b"", b"\n\n\n", b"x", b"x\n", b",\n,\n", b"x,x\n1,2\n", b"x,y\n1\n", b"x,y\n1,2,3\n", b'x\n"1\n', b"x\n1\n\0\n",
     b"\xff\xfe", b"\xef\xbb\xbf", b"\x1f\x8b\x08", b"PK\x03\x04", b"PAR1", b"ARROW1", b"{}", b"[]", b'{"a":[1]}',
-    b"x\ninf\n1\n", b"x\n1e999\n1\n", b"x\n1_000\n2\n", b"x\n0x10\n2\n", b"x\n1%\n2%\n", b"x\n$1\n$2\n", b"x\n1 m\n2 m\n",
+    b"x\ninf\n1\n", b"x\n1e999\n1\n", b"x\n1_000\n2\n", b"x\n0x10\n2\n", b"x\n1%\n2%\n", b"x\n$1\n$2\n",
+    b"x\n1 m\n2 m\n",
     b"x,t\n1,2024-13-45\n,2024-01-02\n", b"t,x\n2024-01-01,1\n2024-01-01,\n", b"t,x\n03/04/2024,1\n04/05/2024,\n",
     b"t,x\n2024-01-01T00:00Z,1\n2024-01-02,\n", b"t,x\n,1\n2024-01-01,\n", b"t,x\n24:00,1\n25:00,\n",
     b"x\n" + b"9" * 400 + b"\n1\n\n", b"x\n" + b"1\n" * 5, b"x,y\n" + b"1" * 200_000 + b"\n", b"x\n-\n-\n",

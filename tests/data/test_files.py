@@ -183,7 +183,7 @@ class TestParquet:
     def test_pandas_reads_back_what_it_wrote(self, tmp_path: Path, index: pd.Index) -> None:
         frame = pandas_frame().set_axis(index)
         frame.to_parquet(tmp_path / "in.parquet")
-        options = {"time": "seen"} if isinstance(index, pd.DatetimeIndex) else {}
+        options: dict[str, Any] = {"time": "seen"} if isinstance(index, pd.DatetimeIndex) else {}
         assert read(tmp_path / "in.parquet", **options).columns == ("x", "f", "n")
         out = filled(tmp_path / "in.parquet", tmp_path / "out.parquet", 7.75, ["x_lower"], **options)
         expected = frame.assign(

@@ -135,7 +135,7 @@ def left_empty(panel: "Panel", imputation: "Imputation", gaps: "GapSelection") -
     empty.flat[imputation.cells] |= ~np.isfinite(imputation.mean_rows.flat[imputation.cells])
     if not empty.any():
         return []
-    names = ", ".join(str(name) for name, any_empty in zip(panel.columns, empty.any(axis=0), strict=True) if any_empty)
+    names = ", ".join(str(panel.columns[j]) for j in np.unique(np.nonzero(empty)[1]))
     return [f"{empty.sum():,} cells stay empty: no value could be found for them in {names}"]
 
 

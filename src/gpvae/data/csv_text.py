@@ -128,7 +128,7 @@ class CsvText:
 
     def present(self, j: int) -> list[str]:
         """The cells of a column that are not missing."""
-        return [cell.strip() for cell in self.columns[j] if not self._is_missing(cell)]
+        return self.reading.present(self.columns[j])
 
     def _is_missing(self, cell: str) -> bool:
         return self.reading.is_missing(cell)
@@ -228,7 +228,7 @@ class CsvText:
             style = Numerals(",")
         style = style or Numerals()
         plain = style.plain(present)
-        if not plain or any("e" in cell.lower() for cell in plain):
+        if not plain or any("e" in cell or "E" in cell for cell in plain):
             return lambda value: style.styled(f"{value:.9g}")
         unit = decimal.Decimal(1).scaleb(-max(len(cell.partition(".")[2]) for cell in plain))
         spec = "z,f" if style.grouped else "zf"

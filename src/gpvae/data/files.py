@@ -61,7 +61,7 @@ class TableFile:
 
     def with_id(self, name: str | None) -> "TableFile":
         """The same with an id column as text if its numbers would merge names: 01 and 1, or 1.0 and 1."""
-        if not self.text or name not in self.table.column_names:
+        if not self.text or name is None or name not in self.table.column_names:
             return self
         j = self.table.column_names.index(name)
         is_text = pa.types.is_string(self.table[name].type)
@@ -97,13 +97,12 @@ class TableFile:
     @property
     def header_is_data(self) -> bool:
         """Whether the names of the columns look like numbers, as the first row does of a table without a header."""
-        cells = [cell.strip() for cell in self.text.header if cell.strip()] if self.text else []
-        read = self.text.reading.header if self.text else False
-        return (
-            bool(read and self.text and cells)
-            and any(map(self.text.is_number, cells))
-            and all(self.text.is_number(cell) or self.text.reading.is_missing(cell) or _is_time(cell) for cell in cells)
-        )
+        text = self.text
+        if text is None or not text.reading.header:
+            return False
+        cells = [cell.strip() for cell in text.header if not text.reading.is_missing(cell)]
+        numbers = [text.is_number(cell) for cell in cells]
+        return any(numbers) and all(number or _is_time(cell) for cell, number in zip(cells, numbers, strict=True))
 
     def require_no_columns(self, names: Sequence[str]) -> None:
         present = {*self.table.column_names}

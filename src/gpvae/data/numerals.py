@@ -11,6 +11,7 @@ _GROUPED = {
     mark: re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(mark)}[0-9]{{3}})+(?:{re.escape(decimal)}[0-9]*)?")
     for mark, decimal in ((",", "."), (".", ","))
 }
+_TWICE = {mark: re.compile(rf"{re.escape(mark)}[0-9]{{3}}{re.escape(mark)}[0-9]{{3}}") for mark in ",."}
 
 
 class Numerals(NamedTuple):
@@ -66,21 +67,22 @@ def guess(cells: Sequence[str], separator: str) -> Numerals | None:
 
     A comma in cells that are not separated by commas is a decimal comma.
     """
-    commas = [cell for cell in cells if "," in cell]
-    points = any("." in cell for cell in cells)
-    if not commas:
-        return Numerals(",", True) if _are_grouped(cells, ".") else Numerals()
-    if points:
+    text = "\n".join(cells)  # of which most columns need only a glance
+    if "," not in text:
+        return Numerals(",", True) if _are_grouped(cells, ".", text) else Numerals()
+    if "." in text:
         return _of_both_marks(cells)
-    if _are_grouped(cells, ","):
+    if _are_grouped(cells, ",", text):
         return Numerals(".", True)
-    if separator == "," and all(_GROUPED[","].fullmatch(cell) for cell in commas):
+    if separator == "," and all(_GROUPED[","].fullmatch(cell) for cell in cells if "," in cell):
         return None
     return Numerals(",")
 
 
-def _are_grouped(cells: Sequence[str], mark: str) -> bool:
+def _are_grouped(cells: Sequence[str], mark: str, text: str) -> bool:
     """Whether a number has the mark twice, which only a mark of thousands has."""
+    if not _TWICE[mark].search(text):
+        return False
     return any(cell.count(mark) > 1 and _GROUPED[mark].fullmatch(cell) for cell in cells)
 
 

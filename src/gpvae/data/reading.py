@@ -1,6 +1,7 @@
 """How a table is to be read where the file does not say it itself."""
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -56,6 +57,13 @@ class Reading:
         """Whether a cell of text marks a missing value."""
         text = cell.strip()
         return text.lower() in MISSING or (bool(self.missing) and self._is_code(text))
+
+    def present(self, cells: Sequence[str]) -> list[str]:
+        """The cells that do not mark missing values, without spaces around them."""
+        stripped = [cell.strip() for cell in cells]
+        if self.missing:
+            return [cell for cell in stripped if not self.is_missing(cell)]
+        return [cell for cell in stripped if cell.lower() not in MISSING]
 
     def _is_code(self, text: str) -> bool:
         return text in self.missing or (bool(self.codes) and _number(text) in self.codes)
