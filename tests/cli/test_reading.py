@@ -50,6 +50,8 @@ def impute(run: Run, name: str, content: str | bytes, *options: str) -> tuple[st
         ),
         ("day,hour,x\n2024-01-01,1,5\n2024-01-01,2,\n2024-01-01,4,8\n", "--time day,hour", None),
         ("day,clock,x\n2024-01-01,100,5\n2024-01-01,230,\n2024-01-01,400,9\n", "--time day,clock", None),
+        ("t,x\n31/01/2024 1:00 PM,1\n31/01/2024 2:00 PM,\n31/01/2024 3:00 PM,5\n", "--max-gap 1h", None),
+        ("t,x\n01-Jan-2024,1\n02-Jan-2024,\n03-Jan-2024,5\n", "--max-gap 1d", None),
         ("1,5\n2,\n3,7\n", "--no-header", "1,5\n2,6\n3,7\n"),
         ("x,y\ndegC,hPa\n1,5\n,6\n3,7\n", "--units-row", "x,y\ndegC,hPa\n1,5\n2,6\n3,7\n"),
         ("Station 7\nx,y\n1,5\n,6\n3,7\n", "--skip-rows 1", "Station 7\nx,y\n1,5\n2,6\n3,7\n"),
@@ -88,6 +90,8 @@ def test_ends_of_intervals_are_na_between_spaces_and_have_units(run: Run) -> Non
         ("x,y\n1,5\n-,\n2,6\n3,7\n", "holds '-' in row 2; if that marks a missing value, say --missing '-'"),
         ('x,y\n1,"1,234"\n2,\n', "'1,234' may be a decimal fraction or thousands; say --decimal , or --decimal ."),
         (",x\n0,5\n1,\n2,7\n", "'column 1' counts the rows: it is left unchanged"),
+        ("x,p\n1,10%\n2,\n3,30%\n", "column 'p' is text and left unchanged: it holds '10%'; to have it filled, leave"),
+        ("x;p\n1;1.5\n2;\n3;2,5\n", "its numbers have decimal points and commas; say --decimal . or --decimal ,"),
         ("timestamp,x\n1600000000,5\n1600003600,\n", "'timestamp' holds unix times in seconds and is used as the time"),
         ("ts,x\n1600000000000,5\n1600000003600,\n", "unix times in milliseconds"),
         ("time,x\n1600000000000000001,5\n1600000000000000002,\n", "unix times in nanoseconds"),
@@ -129,6 +133,7 @@ def test_what_is_doubtful_is_noted_with_the_option(run: Run, content: str, note:
         ("in.csv", f"date,time,v\n{HOURS.replace(' ', ',')}".encode(), "", "the time of day: --time DATE,TIME"),
         ("in.csv", f"date,time,v\n{HOURS.replace(' ', ',')}".encode(), "--time date,time --add-rows",
          "--add-rows needs the time in one column"),
+        ("in.csv", b"t,x\n00:00,1\n01:00,2\n", "--time t", "a time of the day needs its date: --time DATE,TIME"),
         ("in.csv", b"a,b,x\n1,2,3\n2,3,4\n", "--time a,b", "whole numbers: a time needs at least year, month and day"),
         ("in.csv", b"a,b,x\n2024-01-01,,3\n", "--time a,b", "the time in column 'b' is missing in row 1"),
         ("in.json", b"{}", "", "write one JSON object in each line and name it .jsonl"),
@@ -215,12 +220,15 @@ def test_a_model_of_several_files_fills_one(run: Run) -> None:
         (["a.csv", "nowhere.csv"], "there is no file nowhere.csv"),
         (["a.csv", "f.csv"], "f.csv: it has a column named 'file'"),
         (["-", "-"], "standard input is named twice"),
+        (["points.csv", "commas.csv"], "decimal points in points.csv and decimal commas in commas.csv: convert one"),
     ],
 )
 def test_files_that_are_not_there(run: Run, names: list[str], error: str) -> None:
     Path("empty").mkdir()
     Path("a.csv").write_text("x\n1\n")
     Path("f.csv").write_text("file,x\n1,2\n")
+    Path("points.csv").write_text("x\n1.5\n")
+    Path("commas.csv").write_text("x;y\n1,5;2\n")
     result = run("impute", *names, "-o", "out.csv", "--method", "linear")
     assert result.exit_code == 1
     assert error in result.output
@@ -233,12 +241,35 @@ def test_json_lines_come_back_as_they_were(run: Run) -> None:
         '{"t": "2024-01-03", "x": 3.0, "id": "01", "ok": null}',
     ]
     Path("in.jsonl").write_text("\n".join(lines))
-    result = run("impute", "in.jsonl", "-o", "out.jsonl", "--method", "linear")
+    result = run("impute", "in.jsonl", "-o", "out.jsonl.gz", "--method", "linear")
     assert result.exit_code == 0, result.output
-    written = Path("out.jsonl").read_text().splitlines()
+    written = gzip.decompress(Path("out.jsonl.gz").read_bytes()).decode().splitlines()
     assert written[0] == lines[0]
     assert written[1] == lines[1].replace("null", "2.05")
     assert json.loads(written[2]) == json.loads(lines[2]) | {"z": 5}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "xlsx", "feather", "parquet"])
+def test_from_parquet_to_other_formats_and_back(run: Run, suffix: str) -> None:
+    moments = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in range(3)]
+    columns = {
+        "t": moments,
+        "x": [0.1, None, 0.3],
+        "n": [2**53 + 1, 4, 5],
+        "b": [True, None, False],
+        "s": ["=a", "", "c"],
+    }
+    feather.write_feather(pa.table(columns), "in.feather")
+    result = run("impute", "in.feather", "-o", f"a.{suffix}", "--method", "linear")
+    assert result.exit_code == 0, result.output
+    again = run("impute", f"a.{suffix}", "-o", "b.csv", "--method", "linear")
+    assert again.exit_code == 0, again.output
+    header, *rows = cells(Path("b.csv"))
+    assert header == ["t", "x", "n", "b", "s"]
+    assert [row[1:3] for row in rows] == [["0.1", "9007199254740993"], ["0.2", "4"], ["0.3", "5"]]
+    assert [row[3].lower() for row in rows] == ["true", "", "false"]
+    assert [row[4] for row in rows] == ["=a", "", "c"]
+    assert [dt.datetime.fromisoformat(row[0]) for row in rows] == moments
 
 
 def workbook(rows: list[list[Any]]) -> None:

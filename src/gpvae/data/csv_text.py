@@ -139,12 +139,12 @@ class CsvText:
         if self.reading.decimal:
             return numerals.declared(present, self.reading.decimal)
         found = numerals.guess(present, self.separator)
-        if found is None and self._known_marks:
-            return Numerals(",") if "," in self._known_marks else Numerals(".", True)
+        if found is None and self.decimal_marks:
+            return Numerals(",") if "," in self.decimal_marks else Numerals(".", True)
         return found
 
     @cached_property
-    def _known_marks(self) -> set[str]:
+    def decimal_marks(self) -> set[str]:
         """The decimal marks of the columns that leave no doubt about theirs; empty if there are both."""
         marks: set[str] = set()
         for cells in map(self.present, range(len(self.header))):

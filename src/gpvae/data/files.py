@@ -1,6 +1,7 @@
 """Tables in files: read with everything needed to write them back."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from gpvae.data.formats import file_kind
 from gpvae.data.panel import DataError, Panel
 from gpvae.data.reading import Reading
 from gpvae.data.times import column_times, parse_datetimes
+
+_NUMBER = re.compile(r"[+-]?[0-9][0-9.,]*")
+_NUMBER_AND_UNIT = re.compile(r"[$€£¥]? ?[+-]?[0-9][0-9.,]*(?: ?(?:%|°?[A-Za-z/]{1,5}|[$€£¥]))?")
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ class TableFile:
             return "; if it marks a missing value, say --missing inf (or -inf)"
         if "no numeric column" not in error or not self.text:
             return ""
-        named = ((name, _not_a_number(self.text, j)) for j, name in enumerate(self.text.names))
+        texts = [j for j, kind in enumerate(self.table.schema.types) if pa.types.is_string(kind)]
+        named = ((self.text.names[j], _not_a_number(self.text, j)) for j in texts)
         found = next((f": in column {name!r} {reason}" for name, reason in named if reason), "")
         if not found and len(self.text.header) == 1 and any(mark in self.text.header[0] for mark in " :/#^"):
             return "; if its cells are separated by another mark than , ; tab or |, name it by --separator"
@@ -190,16 +195,26 @@ def _not_a_number(text: CsvText, j: int) -> str | None:
     if present and j in text.quoted and all(map(text.is_number, present)):
         return "its numbers are stored as text"
     if sum(map(text.is_number, present)) * 2 <= len(present):
-        return None
+        return _about_units(present) if len(present) < len(text.columns[j]) else None
     row, cell = text.first_not_a_number(j)
     if text.ambiguous(j):
         example = next(cell for cell in present if "," in cell)
         return f"{example!r} may be a decimal fraction or thousands; say --decimal , or --decimal ."
-    if text.is_number(cell.strip()) and not any(mark in cell for mark in ",."):
+    if all(map(text.is_number, present)) and any(mark in other for other in present for mark in ",."):
+        return "its numbers have decimal points and commas; say --decimal . or --decimal ,"
+    if all(map(text.is_number, present)):
         return f"it holds whole numbers of up to {max(map(len, present))} digits, which are taken for names"
     if row == 0 and not text.is_number(cell.strip()) and all(map(text.is_number, present[1:])):
         return f"it holds {cell!r} in row 1; if that is a unit, say --units-row"
     return f"it holds {cell!r} in row {row + 1}; if that marks a missing value, say --missing {_quoted(cell.strip())}"
+
+
+def _about_units(cells: list[str]) -> str | None:
+    """10%, 5 mm, $3: all with the same unit."""
+    units = {_NUMBER.sub("", cell, count=1) for cell in cells if _NUMBER_AND_UNIT.fullmatch(cell)}
+    if len(units) != 1 or not all(map(_NUMBER_AND_UNIT.fullmatch, cells)):
+        return None
+    return f"it holds {cells[0]!r}; to have it filled, leave the unit out of its cells"
 
 
 def _quoted(text: str) -> str:

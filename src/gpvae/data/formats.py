@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ ENDINGS = {
     **dict.fromkeys((".feather", ".arrow"), "feather"),
     **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
 }
+LONGEST_IN_EXCEL = 10**15  # it keeps fifteen digits of a number
 COMPRESSIBLE = ("csv", "jsonl")
 INSTEAD = {
     ".xls": "; save it as .xlsx in your spreadsheet program",
@@ -189,12 +190,17 @@ def _json_text(value: Any) -> str:
 
 def _json_rows(table: pa.Table, text: CsvText, original: pa.Table) -> Iterator[str]:
     """Numbers as they are written, text in quotes, null for what is missing."""
-    numeric = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in table.schema]
-    writers = [_json_number if number else _json_string for number in numeric]
+    writers = [_json_writer(field.type) for field in table.schema]
     names = [json.dumps(name, ensure_ascii=False) for name in table.column_names]
     for row in text.rows(original, table):
         cells = (write(cell, text.reading) for write, cell in zip(writers, row, strict=True))
         yield "{" + ", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True)) + "}"
+
+
+def _json_writer(kind: pa.DataType) -> Callable[[str, Reading], str]:
+    if pa.types.is_boolean(kind):
+        return lambda cell, reading: cell.lower() or "null"
+    return _json_number if pa.types.is_integer(kind) or pa.types.is_floating(kind) else _json_string
 
 
 def _json_number(cell: str, reading: Reading) -> str:
@@ -266,6 +272,8 @@ def _write_excel(path: Path, table: pa.Table, head: list[list[str]]) -> None:
     def cell(value: Any) -> Any:
         if isinstance(value, dt.datetime) and value.tzinfo is not None:
             value = value.isoformat()  # Excel knows no time zones
+        if isinstance(value, int) and abs(value) >= LONGEST_IN_EXCEL:
+            value = str(value)
         made = WriteOnlyCell(sheet, value=value)
         if isinstance(value, str):
             made.data_type = "s"  # text that looks like a formula stays text

@@ -92,6 +92,7 @@ def _joined(tables: Sequence[TableFile], name: str) -> TableFile:
     for table in tables:
         if FILE in table.table.column_names:
             raise DataError(f"{table.path}: it has a column named {FILE!r}, which is to hold the names of the files")
+    _require_same_marks(tables)
     stems = _stems([table.path for table in tables])
     if all(table.text for table in tables):
         text = _joined_text([table.text for table in tables if table.text], stems)
@@ -105,6 +106,12 @@ def _joined(tables: Sequence[TableFile], name: str) -> TableFile:
     except pa.ArrowException as error:
         raise DataError(f"{name}: the files do not fit together: {str(error).partition(chr(10))[0]}") from None
     return TableFile(Path(name), joined, None, FILE)
+
+
+def _require_same_marks(tables: Sequence[TableFile]) -> None:
+    marks = {mark: table.path for table in tables if table.text for mark in table.text.decimal_marks}
+    if len(marks) > 1:
+        raise DataError(f"numbers have decimal points in {marks['.']} and decimal commas in {marks[',']}: convert one")
 
 
 def _joined_text(texts: Sequence[CsvText], stems: Sequence[str]) -> CsvText:

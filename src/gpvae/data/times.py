@@ -15,9 +15,10 @@ Clock = Literal["number", "datetime"]
 EXACT = 2**53  # float64 holds whole numbers up to this one exactly
 Moment = int | float | dt.datetime  # one time; datetimes are in UTC if they have a zone
 
-_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
+_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%b-%Y", "%d %b %Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 DATETIME_FORMATS = [day + clock for day in _DAYS for clock in _CLOCKS]
+_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?")
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})[0-9]*(?:Z|[+-][0-9:]+)?$")
 
 
@@ -155,7 +156,9 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     readings = [moments for moments in tries if len(moments) == len(texts)]
     if not readings:
         row = max(len(moments) for moments in tries)
-        raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, cannot be read as a number, date or time")
+        clock = "; a time of the day needs its date: --time DATE,TIME" if _OF_DAY.fullmatch(texts[row]) else ""
+        reason = f"cannot be read as a number, date or time{clock}"
+        raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, {reason}")
     if any(other != readings[0] for other in readings[1:]):
         raise DataError(f"the times in {name} are ambiguous: day/month or month/day; write them as year-month-day")
     zoned = [moment.tzinfo is not None for moment in readings[0]]
