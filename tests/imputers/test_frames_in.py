@@ -1,5 +1,6 @@
 """Data frames as they come: named columns in `fit`, and columns that would silently stay unfilled."""
 
+import inspect
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +38,11 @@ def test_fit_with_names_is_fit_to_the_panel() -> None:
     named = fit(frame, id="who").impute(frame).to_frame()
     panel = Panel.from_frame(frame, id="who")
     pd.testing.assert_frame_equal(named, Conformal(Linear()).fit(panel).impute(panel).to_frame())
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_help_shows_the_names(name: str) -> None:
+    assert {"id", "time"} < {*inspect.signature(registry.method(name).fit).parameters}
 
 
 def test_names_need_a_frame() -> None:

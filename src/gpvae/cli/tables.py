@@ -67,7 +67,14 @@ def read(
 def _print_doubts(table: "TableFile", panel: "Panel") -> None:
     """What may have been understood wrongly, and the option that says how it is meant."""
     from gpvae.data.codes import suspected_codes
+    from gpvae.data.time_columns import calendar_columns
 
+    if table.text and table.text.empty_rows:
+        note(f"{table.path}: {table.text.empty_rows:,} empty rows at its end are left out")
+    if panel.source.time is None and (calendar := calendar_columns(panel.columns)):
+        note(
+            f"columns {', '.join(calendar)} look like times, but are taken for values; see --time {','.join(calendar)}"
+        )
     if table.header_is_data:
         note(f"{table.path}: the first row looks like data, but is taken for the names of the columns; see --no-header")
     for code in suspected_codes(panel):

@@ -40,6 +40,7 @@ class CsvText:
     reading: Reading = field(default_factory=Reading)
     units: list[str] | None = None  # the row under the header
     preamble: str = ""  # lines above the header
+    empty_rows: int = 0  # that were left out at the end
     quoted: frozenset[int] = frozenset()  # columns that are text though they look like numbers: JSON's "01"
     escaped: bool = False  # text that spreadsheets would compute is written after a '
 
@@ -57,7 +58,9 @@ class CsvText:
         units = [column.pop(0) for column in columns] if reading.units_row else None
         if units and not columns[0]:
             raise DataError(f"{name} has a header and a row of units, but no other rows")
-        return cls(header, columns, separator, newline, encoding, reading, units, preamble)
+        empty = _empty_rows_at_end(columns)
+        columns = [column[: len(column) - empty] for column in columns]
+        return cls(header, columns, separator, newline, encoding, reading, units, preamble, empty)
 
     @classmethod
     def from_table(cls, table: pa.Table) -> "CsvText":
@@ -331,6 +334,15 @@ def _require_widths(rows: list[tuple[int, list[str]]], width: int, name: str, re
             raise DataError(
                 f"{name}, line {line}: expected {width} cells {model}, got {len(row)}{advice if usual != width else ''}"
             )
+
+
+def _empty_rows_at_end(columns: list[list[str]]) -> int:
+    """Rows without a single cell, under a table with a column of text or times that has no other gap."""
+    counts = [next((i for i, cell in enumerate(reversed(column)) if cell.strip()), len(column)) for column in columns]
+    empty = min(counts)
+    above = (column[: len(column) - empty] for column, count in zip(columns, counts, strict=True) if count == empty)
+    complete = (cells for cells in above if empty and cells and all(cell.strip() for cell in cells))
+    return empty if any(numerals.Numerals().floats([cells[0]]) is None for cells in complete) else 0
 
 
 def _zone(datetimes: list[dt.datetime]) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.data.time_columns import index_times, is_row_number, joined_times, time_parts
+from gpvae.data.time_columns import index_times, is_blank, is_row_number, joined_times, time_parts
 from gpvae.data.times import DataError, Floats
 
 Bools = NDArray[np.bool_]
@@ -283,7 +283,8 @@ _CATEGORICAL = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)
 
 
 def _without_row_numbers(table: nw.DataFrame[Any], chosen: list[str]) -> list[str]:
-    """Columns to fill; an index that was written with the table is none, and is said to be left out."""
+    """Columns to fill; a column without name and values is none. Nor is an index that was written, as is said."""
+    chosen = [name for name in chosen if not is_blank(table.get_column(name))]
     counting = [name for name in chosen if is_row_number(table.get_column(name))]
     for name in counting:
         advice = "it is left unchanged; to use it, name it among the columns (--columns) or as the time (--time)"

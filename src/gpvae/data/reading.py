@@ -66,7 +66,9 @@ class Reading:
         return [cell for cell in stripped if cell.lower() not in MISSING]
 
     def _is_code(self, text: str) -> bool:
-        return text in self.missing or (bool(self.codes) and _number(text) in self.codes)
+        """By its text, or as a number: with a decimal point, a decimal comma or commas between thousands."""
+        numbers = {_number(text), _number(text.replace(",", ".")), _number(text.replace(",", ""))} if self.codes else {}
+        return text in self.missing or not self.codes.isdisjoint(numbers)
 
     @cached_property
     def codes(self) -> frozenset[float]:

@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 import narwhals as nw
@@ -12,6 +13,7 @@ import numpy as np
 from gpvae.data.times import DataError, ParsedTimes, column_times, parse_datetimes, parse_times
 
 _TIME_WORDS = {"time", "timestamp", "ts", "t", "date", "datetime", "epoch", "unix", "unixtime", "utc", "stamp"}
+_CALENDAR = ("year", "month", "day", "hour", "minute", "second")
 _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800  # in seconds since 1970
 _NO_NAME = re.compile(r"column [0-9]+|Unnamed: [0-9]+|")
@@ -90,6 +92,18 @@ def is_row_number(column: nw.Series[Any]) -> bool:
         return False
     numbers = column.to_numpy().astype(np.float64)
     return len(numbers) > 1 and bool(((np.diff(numbers) == 1) | (numbers[1:] == numbers[0])).all())
+
+
+def is_blank(column: nw.Series[Any]) -> bool:
+    """Whether a column has neither a name nor values, as after a separator at the end of each line."""
+    return bool(_NO_NAME.fullmatch(str(column.name))) and column.null_count() == len(column)
+
+
+def calendar_columns(names: Sequence[str]) -> list[str]:
+    """Columns named year, month, day and perhaps hour, minute, second, as far as they are there in this order."""
+    found = {name.lower(): name for name in names if isinstance(name, str)}
+    parts = list(takewhile(lambda part: part in found, _CALENDAR))
+    return [found[part] for part in parts] if len(parts) > 2 else []
 
 
 def _are_dates(column: nw.Series[Any]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
@@ -59,6 +60,10 @@ def _naming_columns(fit: Callable[..., Any]) -> Callable[..., Any]:
             data = Panel.from_frame(data, id=id, time=time, categories=class_columns(getattr(self, "kinds", None)))
         return fit(self, data, y, **paths)
 
+    own = list(signature(fit).parameters.values())
+    names = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None) for name in ("id", "time")]
+    place = len(own) - (own[-1].kind is Parameter.VAR_KEYWORD)
+    named.__signature__ = signature(fit).replace(parameters=[*own[:place], *names, *own[place:]])  # type: ignore
     return named
 
 
