@@ -93,6 +93,12 @@ def test_state_is_saved_and_resumed(table: Any, models: Path, tmp_path: Path) ->
     assert model.stream(resume=north).rows == 1
 
 
+def test_codes_of_missing_values_are_filled(models: Path) -> None:
+    rows = "when,temp,power\n2024-03-01T00:00,20,25\n2024-03-01T01:00,{},21\n"
+    coded = stream(rows.format("-999.0"), models / "one", "--missing", "-999").stdout
+    assert coded == stream(rows.format(""), models / "one").stdout
+
+
 def test_broken_line_is_named_and_the_state_before_it_is_kept(models: Path, tmp_path: Path) -> None:
     start = "when,temp,power\n2024-03-01T00:00,20,25\n2024-03-01T01:00,,21\n"
     result = stream(

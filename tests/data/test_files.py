@@ -16,6 +16,7 @@ import pytest
 from gpvae.data.files import read, read_table
 from gpvae.data.formats import file_kind
 from gpvae.data.panel import DataError
+from gpvae.data.reading import Reading
 
 
 def written(folder: Path, text: str | bytes, name: str = "in.csv") -> Path:
@@ -331,3 +332,31 @@ class TestBadFiles:
         else:
             with pytest.raises(DataError, match="the name must end in"):
                 file_kind(Path(name))
+
+
+class TestSources:
+    def test_python_reads_several_files_a_pattern_and_a_folder(self, tmp_path: Path) -> None:
+        for name, codes in (("a", "1,-9\n2,5\n"), ("b", "1,3\n2,-9\n")):
+            written(tmp_path, f"t,x\n{codes}", f"{name}.csv.gz")
+        reading = Reading(missing=("-9",))
+        for paths in (tmp_path, f"{tmp_path}/*.gz", [tmp_path / "a.csv.gz", tmp_path / "b.csv.gz"]):
+            panel = read(paths, time="t", reading=reading)
+            assert (panel.ids, panel.columns) == (("a", "b"), ("x",))
+            np.testing.assert_array_equal(panel.values[:, 0], [np.nan, 5, 3, np.nan])
+
+    def test_files_with_the_same_name_are_told_apart_by_their_folders(self, tmp_path: Path) -> None:
+        for folder in "ab":
+            (tmp_path / folder).mkdir()
+            written(tmp_path / folder, "x\n1\n", "01.csv")
+        panel = read([tmp_path / "a" / "01.csv", tmp_path / "b" / "01.csv"])
+        assert panel.ids == (f"{tmp_path}/a/01", f"{tmp_path}/b/01")
+
+    def test_files_of_other_columns_and_types_are_joined(self, tmp_path: Path) -> None:
+        written(tmp_path, "t,x\n1,2\n2,3\n", "a.csv")
+        pq.write_table(pa.table({"t": [1.5, 2.5], "y": [4, 5]}), tmp_path / "b.parquet")
+        panel = read(tmp_path, time="t")
+        assert panel.columns == ("x", "y")
+        np.testing.assert_array_equal(panel.values, [[2, np.nan], [3, np.nan], [np.nan, 4], [np.nan, 5]])
+        pq.write_table(pa.table({"t": ["soon"], "y": [4]}), tmp_path / "c.parquet")
+        with pytest.raises(DataError, match="the files do not fit together"):
+            read(tmp_path, time="t")

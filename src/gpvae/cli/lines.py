@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpvae.data.reading import MISSING, SEPARATORS
+from gpvae.data.reading import SEPARATORS, Reading
 from gpvae.data.times import DataError
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ class LineFiller:
         lines: Lines,
         fresh: "Stream",
         streams: "dict[str | None, Stream]",
+        reading: Reading,
         *,
         id: str | None,
         time: str | None,
         intervals: bool,
     ):
         self.lines, self.fresh, self.streams, self.intervals = lines, fresh, streams, intervals
+        self.reading = reading
         self.names = [name.strip() for name in lines.header]
         self.ends = [f"{name}_{end}" for name in fresh.schema.columns for end in ("lower", "upper")] * intervals
         self._require_names(id, time)
@@ -125,7 +127,7 @@ class LineFiller:
 
     def _number(self, cell: str, name: str) -> float:
         text = cell.strip()
-        if text.lower() in MISSING:
+        if self.reading.is_missing(text):
             return math.nan
         if self.lines.separator != "," and "," in text and "." not in text:
             self.mark = ","

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpvae.cli.printing import note, say, working
 
-FILE = "file"  # the column that says which of several files a row is from
 DRAW = "draw"  # the column that says which of the completed tables a row belongs to
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def read(
     """
     from gpvae import DataError
     from gpvae.data.grid import absent_rows, with_rows
+    from gpvae.data.sources import FILE
 
     table = source.read().with_text(text).with_categories(categories)
     id = table.id if id is None or (id == FILE and FILE not in table.table.column_names) else id
