@@ -172,7 +172,7 @@ def test_nanoseconds_are_different_times(run: Run) -> None:
 
 def test_missing_codes_are_filled_and_columns_of_text_become_numbers(run: Run) -> None:
     content = CODED.replace("39,19", "39,-")
-    output, out = impute(run, "in.csv", content, "--missing", "-999.0", "--missing", "-")
+    output, out = impute(run, "in.csv", content, "--missing", "-999.0,-")
     assert "filled 8 cells" in output
     assert out is not None
     assert "-" not in out

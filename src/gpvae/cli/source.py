@@ -17,27 +17,33 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-Header = Annotated[bool, typer.Option("--header/--no-header", help="Whether the first line names the columns.")]
-UnitsRow = Annotated[bool, typer.Option("--units-row", help="The row under the header holds units.")]
-SkipRows = Annotated[int, typer.Option("--skip-rows", min=0, help="Lines above the header to pass over.")]
+PANEL = "How the table is read"
+
+
+def _option(name: str, help: str, **settings: Any) -> Any:
+    return typer.Option(name, help=help, rich_help_panel=PANEL, **settings)
+
+
+Header = Annotated[bool, _option("--header/--no-header", "Whether the first line names the columns.")]
+UnitsRow = Annotated[bool, _option("--units-row", "The row under the header holds units.")]
+SkipRows = Annotated[int, _option("--skip-rows", "Lines above the header to pass over.", min=0)]
 Separator = Annotated[
-    str | None,
-    typer.Option("--separator", help="The mark between cells, or tab, space.  [default: , ; tab | or spaces]"),
+    str | None, _option("--separator", "The mark between cells, or tab, space.  [default: , ; tab | or spaces]")
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(
-        "--decimal", help="The decimal mark, . or , ; the other one groups thousands.  [default: by the data]"
-    ),
+    _option("--decimal", "The decimal mark, . or , ; the other one groups thousands.  [default: by the data]"),
 ]
-Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="Of text files, such as latin-1 or utf-16.  [default: utf-8]")
-]
+Encoding = Annotated[str | None, _option("--encoding", "Of text files, such as latin-1 or utf-16.  [default: utf-8]")]
 Missing = Annotated[
     list[str] | None,
-    typer.Option("--missing", help="What marks a missing value besides NA, NaN, null and the like: -999. Repeatable."),
+    _option(
+        "--missing",
+        "What marks a missing value besides NA, NaN, null and the like: -999. Separate several by commas, or repeat "
+        "the option.",
+    ),
 ]
-Sheet = Annotated[str | None, typer.Option("--sheet", help="Of an Excel file.  [default: the first]")]
+Sheet = Annotated[str | None, _option("--sheet", "Of an Excel file.  [default: the first]")]
 
 READING: dict[str, tuple[Any, Any]] = {  # fields of `Reading`: option and default
     "header": (Header, True),
@@ -61,7 +67,7 @@ def reads_table(command: Callable[..., None]) -> Callable[..., None]:
             from gpvae.data.reading import Reading
             from gpvae.data.sources import Source
 
-            source = Source(tuple(data), Reading(**{**options, "missing": tuple(options["missing"] or ())}))
+            source = Source(tuple(data), Reading(**{**options, "missing": codes(options["missing"])}))
         command(source, **values)
 
     own = [each for each in inspect.signature(command).parameters.values() if each.name != "source"]
@@ -71,6 +77,11 @@ def reads_table(command: Callable[..., None]) -> Callable[..., None]:
     with_source.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     with_source.__annotations__ = {}  # Typer reads the signature
     return with_source
+
+
+def codes(entries: list[str] | None) -> tuple[str, ...]:
+    """CODE,CODE → codes."""
+    return tuple(code for entry in entries or () for code in entry.split(",") if code)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

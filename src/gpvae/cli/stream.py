@@ -11,7 +11,7 @@ import typer
 
 from gpvae.cli import options
 from gpvae.cli.errors import one_line_errors
-from gpvae.cli.source import Missing
+from gpvae.cli.source import Missing, codes
 
 if TYPE_CHECKING:
     from gpvae.imputers.stream import Stream
@@ -47,7 +47,7 @@ def stream(
 
         names = {"id": id or fresh.schema.id, "time": time or fresh.schema.time}
         with _interruptible(sys.stdin.buffer) as source:
-            reading = Reading(missing=tuple(missing or ()))
+            reading = Reading(missing=codes(missing))
             filler = LineFiller(Lines(source), fresh, streams, reading, **names, intervals=interval > 0)
             with _state_saved(streams, state):
                 for line in filler:
