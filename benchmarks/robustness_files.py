@@ -1,10 +1,11 @@
-"""Damaged files, killed runs, full disks and little memory: how many were tried, and how many were handled.
+"""Damaged files, killed runs, full disks, little memory and odd tables: how many were tried, and how many were handled.
 
     python benchmarks/robustness_files.py            all parts, about a quarter of an hour
     python benchmarks/robustness_files.py damage     3,000 mutations of saved models and checkpoints
     python benchmarks/robustness_files.py kills      kill -9 while tables, models and checkpoints are written
     python benchmarks/robustness_files.py disks      commands on a disk of two megabytes (needs root, to mount it)
     python benchmarks/robustness_files.py memory     commands that may use little memory
+    python benchmarks/robustness_files.py inputs     tables in some 2,600 notations (odd_inputs.py)
 
 Handled: refused in one line without a traceback, or harmless; what was there before is there still, or its successor.
 """
@@ -24,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import odd_inputs
 from mutations import DAMAGE, edited, resealed
 
 from gpvae import DEFAULT, GPVAE, DataError, GPFactor, Imputer, Recipe, load
@@ -239,7 +241,12 @@ def memory(folder: Path) -> Count:
     return len(runs), sum(map(in_one_line, runs))
 
 
-PARTS = {"damage": damage, "kills": kills, "disks": disks, "memory": memory}
+def inputs(folder: Path) -> Count:
+    os.chdir(folder)
+    return odd_inputs.inputs()
+
+
+PARTS = {"damage": damage, "kills": kills, "disks": disks, "memory": memory, "inputs": inputs}
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpvae.data.files import read
     from gpvae.data.gaps import GapSelection
     from gpvae.data.panel import DataError, Panel
+    from gpvae.data.reading import Reading
     from gpvae.imputers.base import Imputer, load
     from gpvae.imputers.brits import BRITS
     from gpvae.imputers.conformal import Conformal
@@ -50,6 +51,7 @@ __all__ = [
     "Mean",
     "ModelConfig",
     "Panel",
+    "Reading",
     "Recipe",
     "evaluation",
     "load",
@@ -83,6 +85,7 @@ _HOMES = {
     "Masking": "gpvae.training.masking",
     "ModelConfig": "gpvae.models.config",
     **dict.fromkeys(("DEFAULT_RECIPE", "Recipe"), "gpvae.training.recipe"),
+    "Reading": "gpvae.data.reading",
     "read": "gpvae.data.files",
 }
 

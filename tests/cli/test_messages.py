@@ -75,7 +75,7 @@ BAD_TABLES = {
         ("impute infinite.csv -o out.csv --time t", "infinite value in column 'x', t 2"),
         ("impute good.csv -o good.csv", "good.csv exists already"),
         ("impute good.csv -o nowhere/out.csv", "cannot write nowhere/out.csv: there is no folder nowhere"),
-        ("impute good.csv -o out.xlsx", "out.xlsx: the name must end in"),
+        ("impute good.csv -o out.ods", "out.ods: the name must end in"),
         (
             "impute good.csv -o out.csv --samples 5",
             "end of the 0.9 interval, needs at least 19 samples, got 5",

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpvae.data.files import file_kind, read, read_table
+from gpvae.data.files import read, read_table
+from gpvae.data.formats import file_kind
 from gpvae.data.panel import DataError
+from gpvae.data.reading import Reading
 
 
 def written(folder: Path, text: str | bytes, name: str = "in.csv") -> Path:
@@ -109,7 +111,7 @@ class TestCsv:
             (["1", "2.5", ""], pa.float64()),
             (["1,5", "2", "?"], pa.float64()),
             (["", "", ""], pa.float64()),
-            (["1.234,5", "6,7", "8"], pa.string()),
+            (["1.234,5", "6,7", "8"], pa.float64()),
             (["1.234", "5,6", "8"], pa.string()),
             (["1_000", "2", "3"], pa.string()),
             (["9" * 19, "9" * 18 + "8", "1"], pa.string()),
@@ -182,7 +184,7 @@ class TestParquet:
     def test_pandas_reads_back_what_it_wrote(self, tmp_path: Path, index: pd.Index) -> None:
         frame = pandas_frame().set_axis(index)
         frame.to_parquet(tmp_path / "in.parquet")
-        options = {"time": "seen"} if isinstance(index, pd.DatetimeIndex) else {}
+        options: dict[str, Any] = {"time": "seen"} if isinstance(index, pd.DatetimeIndex) else {}
         assert read(tmp_path / "in.parquet", **options).columns == ("x", "f", "n")
         out = filled(tmp_path / "in.parquet", tmp_path / "out.parquet", 7.75, ["x_lower"], **options)
         expected = frame.assign(
@@ -293,10 +295,10 @@ class TestBadFiles:
     def test_missing_files_and_unknown_suffixes(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"there is no file .*lost\.csv"):
             read(tmp_path / "lost.csv")
-        with pytest.raises(DataError, match=r"table\.xlsx: the name must end in \.csv"):
-            read(written(tmp_path, "x\n1\n", "table.xlsx"))
+        with pytest.raises(DataError, match=r"table\.ods: the name must end in \.csv.*; save it as"):
+            read(written(tmp_path, "x\n1\n", "table.ods"))
         (tmp_path / "folder.csv").mkdir()
-        with pytest.raises(DataError, match=r"folder\.csv is a folder"):
+        with pytest.raises(DataError, match=r"folder\.csv is a folder without tables"):
             read(tmp_path / "folder.csv")
 
     def test_damaged_files(self, tmp_path: Path) -> None:
@@ -330,3 +332,31 @@ class TestBadFiles:
         else:
             with pytest.raises(DataError, match="the name must end in"):
                 file_kind(Path(name))
+
+
+class TestSources:
+    def test_python_reads_several_files_a_pattern_and_a_folder(self, tmp_path: Path) -> None:
+        for name, codes in (("a", "1,-9\n2,5\n"), ("b", "1,3\n2,-9\n")):
+            written(tmp_path, f"t,x\n{codes}", f"{name}.csv.gz")
+        reading = Reading(missing=("-9",))
+        for paths in (tmp_path, f"{tmp_path}/*.gz", [tmp_path / "a.csv.gz", tmp_path / "b.csv.gz"]):
+            panel = read(paths, time="t", reading=reading)
+            assert (panel.ids, panel.columns) == (("a", "b"), ("x",))
+            np.testing.assert_array_equal(panel.values[:, 0], [np.nan, 5, 3, np.nan])
+
+    def test_files_with_the_same_name_are_told_apart_by_their_folders(self, tmp_path: Path) -> None:
+        for folder in "ab":
+            (tmp_path / folder).mkdir()
+            written(tmp_path / folder, "x\n1\n", "01.csv")
+        panel = read([tmp_path / "a" / "01.csv", tmp_path / "b" / "01.csv"])
+        assert panel.ids == (f"{tmp_path}/a/01", f"{tmp_path}/b/01")
+
+    def test_files_of_other_columns_and_types_are_joined(self, tmp_path: Path) -> None:
+        written(tmp_path, "t,x\n1,2\n2,3\n", "a.csv")
+        pq.write_table(pa.table({"t": [1.5, 2.5], "y": [4, 5]}), tmp_path / "b.parquet")
+        panel = read(tmp_path, time="t")
+        assert panel.columns == ("x", "y")
+        np.testing.assert_array_equal(panel.values, [[2, np.nan], [3, np.nan], [np.nan, 4], [np.nan, 5]])
+        pq.write_table(pa.table({"t": ["soon"], "y": [4]}), tmp_path / "c.parquet")
+        with pytest.raises(DataError, match="the files do not fit together"):
+            read(tmp_path, time="t")

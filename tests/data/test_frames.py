@@ -203,7 +203,11 @@ class TestEveryFrame:
         ("change", "options", "message"),
         [
             ({}, {"id": "who"}, "two rows have the same time: who b, t 1.*, row 3"),
-            ({}, {}, "two rows have the same time: t 1.*, row 3; if the table holds several series.* as id"),
+            (
+                {},
+                {},
+                "two rows have the same time: t 1.*, row 3; if the table holds several series.*--id NAME.*id=NAME",
+            ),
             ({}, {"id": "patient"}, "there is no column 'patient'; the columns are who, t, x, word"),
             ({}, {"time": "hour"}, "there is no column 'hour'"),
             ({}, {"columns": ["x", "y"]}, "there is no column 'y'"),

@@ -1,7 +1,7 @@
 """`gpvae evaluate`."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +17,15 @@ from gpvae.cli.methods import (
     parse_methods,
 )
 from gpvae.cli.printing import print_gap_scores, print_scores
+from gpvae.cli.source import reads_table
+
+if TYPE_CHECKING:
+    from gpvae.data.sources import Source
 
 
+@reads_table
 def evaluate(
-    data: options.Data,
+    source: "Source",
     hold_out: Annotated[float, typer.Option(min=0, max=1, help="Share of the observed cells to hide.")] = 0.1,
     gaps: Annotated[
         options.Gaps,
@@ -64,11 +69,11 @@ def evaluate(
         from gpvae.imputers.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
-        tables.require_report_path(report, data, force=force)
+        tables.require_report_path(report, *source.files, force=force)
         names = parse_methods(methods)
         kinds = parse_kinds(kind or [], names)
         categories = categorical_columns(kinds)
-        _, panel = tables.read(data, id, time, columns, categories)
+        _, panel = tables.read(source, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed)
         without_preset = replace(settings, preset=None)

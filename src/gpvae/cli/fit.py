@@ -10,14 +10,17 @@ from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors, stop
 from gpvae.cli.methods import DEFAULT, ImputerOptions, categorical_columns, gives_intervals, parse_kinds
 from gpvae.cli.printing import say, working
+from gpvae.cli.source import reads_table
 
 if TYPE_CHECKING:
     from gpvae.data.panel import Panel
+    from gpvae.data.sources import Source
     from gpvae.imputers.base import Imputer
 
 
+@reads_table
 def fit(
-    data: options.Data,
+    source: "Source",
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the model.", show_default=False)],
     id: options.Id = None,
     time: options.Time = None,
@@ -49,7 +52,7 @@ def fit(
         from gpvae.report.trust import brief_of_fit
 
         kinds = parse_kinds(kind or [], [method])
-        _, panel = tables.read(data, id, time, columns, categorical_columns(kinds))
+        _, panel = tables.read(source, id, time, columns, categorical_columns(kinds))
         imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         fit_with_checkpoint(imputer, panel, output, logs)
         imputer.save(output, overwrite=force)
@@ -60,14 +63,14 @@ def fit(
         say(*reliability)
 
 
-def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path, logs: Path | None = None) -> None:
+def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path | None, logs: Path | None = None) -> None:
     """Keep a checkpoint beside `output`, which the caller removes once the output is written; say what was found."""
-    checkpoint = checkpoint_path(output)
+    checkpoint = output and checkpoint_path(output)
     try:
         with nullcontext() if imputer.shows_progress else working(f"fitting {imputer.name}"):
             imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
-        stop(f"Run the same command again to resume from {checkpoint}.")
+        stop(f"Run the same command again to resume from {checkpoint}." if checkpoint else "")
     if found := " ".join(imputer.describe()):
         say(found)
 

@@ -20,16 +20,33 @@ from gpvae.cli.methods import (
     require_calibration_cells,
     require_causal,
 )
-from gpvae.cli.printing import say, working
+from gpvae.cli.printing import STDOUT, messages_apart, print_table, say, working
+from gpvae.cli.source import reads_table
 
 if TYPE_CHECKING:
     from gpvae import GapSelection, Imputer, Panel
     from gpvae.data.files import TableFile
+    from gpvae.data.sources import Source
+
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The filled table, in the format of its ending; - for standard output.",
+        show_default=False,
+    ),
+]
+Escape = Annotated[
+    bool,
+    typer.Option("--escape-formulas", help="Write a ' before text that spreadsheets would compute: = + - @ (CSV)."),
+]
 
 
+@reads_table
 def impute(
-    data: options.Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The filled table.", show_default=False)],
+    source: "Source",
+    output: Output,
     model: Annotated[
         Path | None, typer.Option(help="A model from `gpvae fit`.  [default: train on the table itself]")
     ] = None,
@@ -55,6 +72,7 @@ def impute(
     leading: options.Leading = True,
     trailing: options.Trailing = True,
     add_rows: options.AddRows = False,
+    escape_formulas: Escape = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     force: options.Force = False,
@@ -64,37 +82,37 @@ def impute(
     - `gpvae impute weather.csv -o filled.csv`
     - `gpvae impute icu.parquet --id patient --time hour -o filled.parquet`
     - `gpvae impute new.csv --model model/ -o filled.csv`
-    - `gpvae impute weather.csv --method brits --conformal -o filled.csv`
     - `gpvae impute weather.csv -o filled.csv --report report.html`
     - `gpvae impute weather.csv -o filled.csv --max-gap 6h --add-rows`
+    - `cat weather.csv | gpvae impute - -o - --missing -999 > filled.csv`
 
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
     `<name>_upper`, the ends of the interval around each filled value; categories get `<name>_probability` instead.
     """
-    with one_line_errors(), _claimed(data, output, report, force):
+    with one_line_errors(), _claimed(source, output, report, force):
         if model:
             _require_no_training_options(any((epochs, preset, kind, conformal, fit_until, method != DEFAULT)))
-            imputer, table, panel = _load(model, device, data, id, time, columns, add_rows)
+            imputer, table, panel = _load(model, device, source, id, time, columns, add_rows)
         else:
             require_causal(causal, method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
-            table, panel = tables.read(data, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
+            table, panel = tables.read(source, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
-        tables.require_draws_path(draws, table, imputer, data, output, checkpoint_path(output), report, force=force)
-        choice = _Choice(gaps, causal, fit_until)
-        job = _Job(imputer, table, panel, choice, level, samples, seed, output, report, draws, force)
-        job.run(train=not model)
+        tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
+        table = table.escaping_formulas(escape_formulas)
+        to = _Target(output, report, draws, force)
+        _Job(imputer, table, panel, _Choice(gaps, causal, fit_until), level, samples, seed, to).run(train=not model)
 
 
 @contextmanager
-def _claimed(data: Path, output: Path, report: Path | None, force: bool) -> Iterator[None]:
+def _claimed(source: "Source", output: Path, report: Path | None, force: bool) -> Iterator[None]:
     """Check that the outputs can be written, and keep other runs from writing them."""
     from gpvae.data.atomic import claim
 
-    _require_output_paths(data, output, report, force)
-    with claim(output, report):
+    _require_output_paths(source, output, report, force)
+    with claim(None if output == STDOUT else output, report), messages_apart(output == STDOUT):
         yield
 
 
@@ -116,6 +134,16 @@ class _Choice:
 
 
 @dataclass(frozen=True)
+class _Target:
+    """What is written."""
+
+    output: Path
+    report: Path | None
+    draws: Path | None
+    force: bool
+
+
+@dataclass(frozen=True)
 class _Job:
     """What is to be done, once the options are understood and the table is read."""
 
@@ -126,10 +154,7 @@ class _Job:
     level: float  # of the intervals, 0 for none
     samples: int
     seed: int
-    output: Path
-    report: Path | None
-    draws: Path | None
-    force: bool
+    to: _Target
 
     def run(self, *, train: bool) -> None:
         tables.require_memory_for_draws(self.imputer, self.panel, self.samples)
@@ -137,13 +162,15 @@ class _Job:
         if train:
             fitted = self.choice.fitted(self.panel)
             require_calibration_cells(self.imputer, fitted, self.level)
-            if self.panel.observed.all() and not (self.report or self.draws):
+            if self.panel.observed.all() and not (self.to.report or self.to.draws):
                 self._write_unchanged()
                 return
-            fit_with_checkpoint(self.imputer, fitted, self.output)
+            fit_with_checkpoint(self.imputer, fitted, None if self.to.output == STDOUT else self.to.output)
         self._fill()
 
     def _fill(self) -> None:
+        import numpy as np
+
         from gpvae.report.trust import brief
 
         gaps, causal = self.choice.gaps, self.choice.causal
@@ -151,13 +178,14 @@ class _Job:
             imputation = self.imputer.impute(self.panel, samples=self.samples, seed=self.seed, gaps=gaps, causal=causal)
         intervals = f", with {self.level:.0%} intervals" if self.level else ""
         filled = imputation.to_frame(interval=self.level or None)
-        self._write(filled, f"filled {imputation.cells.size:,} cells{intervals}")
-        say(*gaps.summary(self.panel))
-        tables.write_draws(imputation, self.table, self.draws, self.force)
+        empty = int((~np.isfinite(imputation.mean_rows.flat[imputation.cells])).sum())
+        self._write(filled, f"filled {imputation.cells.size - empty:,} cells{intervals}")
+        say(*gaps.summary(self.panel), *tables.left_empty(self.panel, imputation, gaps))
+        tables.write_draws(imputation, self.table, self.to.draws, self.to.force)
         with working("checking held-out cells"):
             reliability = brief(imputation, intervals=self.level > 0)
         say(*reliability)
-        tables.write_report(imputation, self.report, self.force)
+        tables.write_report(imputation, self.to.report, self.to.force)
 
     def _write_unchanged(self) -> None:
         self.imputer._new_schema(self.panel)  # raises if the options do not suit the data
@@ -165,18 +193,29 @@ class _Job:
 
     def _write(self, frame: Any, summary: str) -> None:
         """Write the table, then remove the checkpoint, which is no longer needed."""
-        self.table.write(self.output, frame, force=self.force)
-        remove_checkpoints(self.output)
-        say(f"{summary}: {self.output}")
+        output = self.to.output
+        if output == STDOUT:
+            print_table(self.table.encoded(frame))
+            say(summary)
+            return
+        self.table.write(output, frame, force=self.to.force)
+        remove_checkpoints(output)
+        say(f"{summary}: {output}")
 
 
-def _require_output_paths(data: Path, output: Path, report: Path | None, force: bool) -> None:
+def _require_output_paths(source: "Source", output: Path, report: Path | None, force: bool) -> None:
     from gpvae.data.atomic import require_writable
-    from gpvae.data.files import file_kind
+    from gpvae.data.formats import file_kind
 
-    file_kind(output)
-    require_writable(output, force=force)
-    tables.require_report_path(report, output, data, checkpoint_path(output), force=force)
+    if output != STDOUT:
+        file_kind(output)
+        require_writable(output, force=force)
+    tables.require_report_path(report, *_others(source, output), force=force)
+
+
+def _others(source: "Source", output: Path) -> list[Path]:
+    """Files that a report or draws must not replace."""
+    return [*source.files, *([] if output == STDOUT else [output, checkpoint_path(output)])]
 
 
 def _require_no_training_options(given: bool) -> None:
@@ -188,7 +227,13 @@ def _require_no_training_options(given: bool) -> None:
 
 
 def _load(
-    model: Path, device: str, data: Path, id: str | None, time: str | None, columns: list[str] | None, add_rows: bool
+    model: Path,
+    device: str,
+    source: "Source",
+    id: str | None,
+    time: str | None,
+    columns: list[str] | None,
+    add_rows: bool,
 ) -> "tuple[Imputer, TableFile, Panel]":
     """A saved imputer, and the table read with the columns for series, time and text that it was trained with."""
     import gpvae
@@ -196,7 +241,7 @@ def _load(
     imputer = gpvae.load(model, device=device)
     schema = imputer.schema_
     text = tuple(schema.labels)
-    table, panel = tables.read(data, id or schema.id, time or schema.time, columns, text, text, add_rows=add_rows)
+    table, panel = tables.read(source, id or schema.id, time or schema.time, columns, text, text, add_rows=add_rows)
     return imputer, table, panel
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpvae.data.files import MISSING, SEPARATORS
+from gpvae.data.reading import SEPARATORS, Reading
 from gpvae.data.times import DataError
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ class LineFiller:
         lines: Lines,
         fresh: "Stream",
         streams: "dict[str | None, Stream]",
+        reading: Reading,
         *,
         id: str | None,
         time: str | None,
         intervals: bool,
     ):
         self.lines, self.fresh, self.streams, self.intervals = lines, fresh, streams, intervals
+        self.reading = reading
         self.names = [name.strip() for name in lines.header]
         self.ends = [f"{name}_{end}" for name in fresh.schema.columns for end in ("lower", "upper")] * intervals
         self._require_names(id, time)
@@ -107,7 +109,8 @@ class LineFiller:
     def _require_names(self, id: str | None, time: str | None) -> None:
         for name in (id, time):
             if name is not None and name not in self.names:
-                raise DataError(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
+                several = "; a stream needs its time in one column" if name == time and "," in name else ""
+                raise DataError(f"there is no column {name!r}; the columns are {', '.join(self.names)}{several}")
         if absent := [str(name) for name in self._columns if name not in self.names]:
             fitted = ", ".join(map(str, self._columns))
             raise DataError(f"the model was fitted on the columns {fitted}; the header lacks {', '.join(absent)}")
@@ -124,7 +127,7 @@ class LineFiller:
 
     def _number(self, cell: str, name: str) -> float:
         text = cell.strip()
-        if text.lower() in MISSING:
+        if self.reading.is_missing(text):
             return math.nan
         if self.lines.separator != "," and "," in text and "." not in text:
             self.mark = ","

@@ -44,11 +44,14 @@ def check_method(name: str) -> str:
     return name
 
 
-Data = Annotated[Path, typer.Argument(help="A table: .csv, .tsv, .txt (also .gz) or .parquet.", show_default=False)]
 Id = Annotated[str | None, typer.Option("--id", help="Column that identifies the series.  [default: one series]")]
 Time = Annotated[
     str | None,
-    typer.Option("--time", help="Column of times.  [default: the only date column, else row order]"),
+    typer.Option(
+        "--time",
+        help="Column of times, or several: date,time or year,month,day,hour.  "
+        "[default: the only date column, else row order]",
+    ),
 ]
 Columns = Annotated[
     list[str] | None,

@@ -31,13 +31,34 @@ class _Console(Console):
 def end_quietly() -> NoReturn:
     """As after `| head`: end without a word."""
     devnull = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(devnull, stream.fileno())
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            os.dup2(devnull, stream.fileno())
     raise SystemExit(BROKEN_PIPE)
 
 
+STDOUT = Path("-")  # as the name of an output
+_table_output: Any = sys.stdout
 console = _Console(highlight=False)
 error_console = _Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def messages_apart(apart: bool) -> Iterator[None]:
+    """Leave standard output to the table: whatever else is printed, progress too, goes to standard error."""
+    global _table_output
+    _table_output = sys.stdout
+    sys.stdout = sys.stderr if apart else sys.stdout
+    try:
+        yield
+    finally:
+        sys.stdout = _table_output
+
+
+def print_table(content: bytes) -> None:
+    """To standard output."""
+    _table_output.buffer.write(content)
+    _table_output.flush()
 
 
 def set_quiet(quiet: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from gpvae.cli import options
 from gpvae.cli.errors import one_line_errors
+from gpvae.cli.source import Missing, codes
 
 if TYPE_CHECKING:
     from gpvae.imputers.stream import Stream
@@ -23,6 +24,7 @@ def stream(
     interval: Annotated[
         float, typer.Option(callback=options.check_probability, help="Level of the intervals; 0 for none.")
     ] = 0.9,
+    missing: Missing = None,
     state: Annotated[
         Path | None,
         typer.Option(help="A file to go on from, if it is there; at the end, the state is written to it."),
@@ -41,10 +43,12 @@ def stream(
         fresh = _fresh_stream(model, interval)
         streams = _resumed(fresh, state)
         from gpvae.cli.lines import LineFiller, Lines
+        from gpvae.data.reading import Reading
 
         names = {"id": id or fresh.schema.id, "time": time or fresh.schema.time}
         with _interruptible(sys.stdin.buffer) as source:
-            filler = LineFiller(Lines(source), fresh, streams, **names, intervals=interval > 0)
+            reading = Reading(missing=codes(missing))
+            filler = LineFiller(Lines(source), fresh, streams, reading, **names, intervals=interval > 0)
             with _state_saved(streams, state):
                 for line in filler:
                     sys.stdout.buffer.write(line)

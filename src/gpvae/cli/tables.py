@@ -1,5 +1,6 @@
 """The tables and reports that commands read and write."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from gpvae.data.files import TableFile
     from gpvae.data.gaps import GapSelection
     from gpvae.data.panel import Panel
+    from gpvae.data.sources import Source
     from gpvae.evaluation import Evaluation
     from gpvae.imputers.base import Imputer
     from gpvae.imputers.imputation import Imputation
@@ -20,7 +22,7 @@ CATEGORIES, OFTEN = 20, 5  # at most so many different entries, each so often on
 
 
 def read(
-    path: Path,
+    source: "Source",
     id: str | None,
     time: str | None,
     columns: Sequence[str] | None,
@@ -33,25 +35,50 @@ def read(
 
     Rows that are absent from regular times are noted, or added.
     """
-    from gpvae.data.files import read_table
+    from gpvae import DataError
     from gpvae.data.grid import absent_rows, with_rows
+    from gpvae.data.sources import FILE
 
-    table = read_table(path).with_text(text).with_categories(categories)
+    table = source.read().with_text(text).with_categories(categories)
+    id = table.id if id is None or (id == FILE and FILE not in table.table.column_names) else id
+    table = table.with_id(id)
     chosen = [name for entry in columns for name in _split(entry, table.table.column_names)] if columns else None
     panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
+    _print_doubts(table, panel)
+    if add_rows and panel.source.time not in (None, *table.table.column_names):
+        raise DataError("--add-rows needs the time in one column, not in several")
     absent = absent_rows(panel)
     if absent and add_rows:
         table = with_rows(table, panel, absent)
-        panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # which were printed before
+            panel = table.panel(id=id, time=time, columns=chosen, categories=categories)
         say(f"added {len(absent):,} rows that were absent from regular times")
     elif absent:
         note(f"{absent.describe(panel)}; gpvae impute --add-rows adds and fills them")
     say(
-        f"{path}: {len(panel):,} series, {len(panel.values):,} steps, {len(panel.columns)} columns, "
+        f"{table.path}: {len(panel):,} series, {len(panel.values):,} steps, {len(panel.columns)} columns, "
         f"{1 - panel.observed.mean():.1%} missing; time: {panel.source.time or 'row order'}"
     )
     _print_unused(table, [name for name in table.table.column_names if name not in _used(panel, id)], panel)
     return table, panel
+
+
+def _print_doubts(table: "TableFile", panel: "Panel") -> None:
+    """What may have been understood wrongly, and the option that says how it is meant."""
+    from gpvae.data.codes import suspected_codes
+    from gpvae.data.time_columns import calendar_columns
+
+    if table.text and table.text.empty_rows:
+        note(f"{table.path}: {table.text.empty_rows:,} empty rows at its end are left out")
+    if panel.source.time is None and (calendar := calendar_columns(panel.columns)):
+        note(
+            f"columns {', '.join(calendar)} look like times, but are taken for values; see --time {','.join(calendar)}"
+        )
+    if table.header_is_data:
+        note(f"{table.path}: the first row looks like data, but is taken for the names of the columns; see --no-header")
+    for code in suspected_codes(panel):
+        note(code.describe())
 
 
 def _split(entry: str, known: Sequence[str]) -> list[str]:
@@ -60,7 +87,9 @@ def _split(entry: str, known: Sequence[str]) -> list[str]:
 
 
 def _used(panel: "Panel", id: str | None) -> set[str | None]:
-    return {*panel.columns, id, panel.source.time}
+    from gpvae.data.time_columns import time_parts
+
+    return {*panel.columns, id, *time_parts([], panel.source.time), panel.source.time}
 
 
 def _print_unused(table: "TableFile", unused: list[str], panel: "Panel") -> None:
@@ -105,6 +134,18 @@ def gap_selection(
     return selection
 
 
+def left_empty(panel: "Panel", imputation: "Imputation", gaps: "GapSelection") -> list[str]:
+    """How many cells that were to be filled stay empty, and in which columns."""
+    import numpy as np
+
+    empty = gaps.wanted(panel) & ~imputation.filled
+    empty.flat[imputation.cells] |= ~np.isfinite(imputation.mean_rows.flat[imputation.cells])
+    if not empty.any():
+        return []
+    names = ", ".join(str(panel.columns[j]) for j in np.unique(np.nonzero(empty)[1]))
+    return [f"{empty.sum():,} cells stay empty: no value could be found for them in {names}"]
+
+
 def require_memory_for_draws(imputer: "Imputer", panel: "Panel", samples: int) -> None:
     """Before any training."""
     from gpvae.imputers.imputation import require_memory
@@ -117,6 +158,8 @@ def require_report_path(report: Path | None, *other_files: Path, force: bool) ->
     """Before any training: check that the report can be written and replaces no other file of the command."""
     from gpvae import DataError
 
+    if report == Path("-"):
+        raise DataError("--report: name a file, such as report.html; only the table can go to standard output")
     if report and report.is_dir():
         raise DataError(f"--report: {report} is a folder; name a file in it, such as {report / 'report.html'}")
     if report:
@@ -128,13 +171,13 @@ def require_draws_path(
 ) -> None:
     """Before any training: check that there will be draws, and that they can be written."""
     from gpvae import DataError
-    from gpvae.data.files import file_kind
+    from gpvae.data.stacked import require_stackable
 
     if draws is None:
         return
     if not imputer.gives_distributions:
         raise DataError(f"--draws: {imputer.name} gives single values, without draws")
-    file_kind(draws)
+    require_stackable(draws)
     _require_free("--draws", draws, other_files, force)
     table.require_no_columns([DRAW])
 

@@ -1,14 +1,18 @@
 """Where rows come from, and how results are returned in the same form: arrays, lists of arrays, data frames."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, Protocol
 
 import narwhals as nw
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.data.times import DataError, Floats, ParsedTimes, column_times
+from gpvae.data.time_columns import index_times, is_blank, is_row_number, joined_times, time_parts
+from gpvae.data.times import DataError, Floats
 
 Bools = NDArray[np.bool_]
 Labels = Mapping[str, tuple[Any, ...]]  # by text column: the labels that the codes 0, 1, … stand for
@@ -102,7 +106,8 @@ class FrameSource:
 
     def fill(self, columns: Sequence[str], values: Floats, missing: Bools, extra: Extra, labels: Labels) -> Any:
         values, missing = self.restore(values), self.restore(missing)
-        taken = [name for name in extra if name in self.table.columns]
+        present = {*self.table.columns}
+        taken = [name for name in extra if name in present]
         if taken:
             raise DataError(f"the table already has a column named {taken[0]!r}; rename it first")
         filled = [
@@ -114,12 +119,23 @@ class FrameSource:
             _new_column(self.table, name, self.restore(column[:, None])[:, 0], labels.get(name))
             for name, column in extra.items()
         ]
-        return self.table.with_columns(*filled, *added).to_native()
+        return _with_columns(self.table, filled, added)
 
-    def text_with_gaps(self, known: Sequence[str]) -> list[str]:
-        """Columns of text, but those `known`, that have some entries and lack others."""
-        text = [name for name, dtype in self.table.schema.items() if dtype in _CATEGORICAL and name not in known]
-        return [name for name in text if 0 < self.table.get_column(name).null_count() < len(self.table)]
+    def unfilled(self, filled: Sequence[str]) -> list[str]:
+        """Columns with gaps that are neither among the `filled` nor numbers or times."""
+        others = [
+            name
+            for name, dtype in self.table.schema.items()
+            if name not in filled and not (is_numeric(dtype) or dtype.is_temporal() or dtype.is_nested())
+        ]
+        return [name for name in others if name != self.id and self.table.get_column(name).null_count()]
+
+    def holds_numbers(self, column: str) -> bool:
+        """Whether a column of another type than numbers holds numbers, such as Decimal."""
+        if self.table.schema[column] == nw.Decimal:
+            return True
+        entries = self.table.get_column(column).drop_nulls().to_list()
+        return bool(entries) and all(isinstance(e, Number) and not isinstance(e, bool) for e in entries)
 
     def times_at(self, rows: NDArray[np.int64]) -> nw.Series[Any] | None:
         """The times of these rows of the panel as the frame holds them; None if it holds none."""
@@ -136,9 +152,10 @@ class FrameSource:
 
     @property
     def _times(self) -> nw.Series[Any] | None:
-        if self.time is not None:
-            return self.table.get_column(self.time)
-        index = _datetime_index(self.table)
+        parts = time_parts(self.table.columns, self.time)
+        if parts:
+            return joined_times(self.table, parts) if len(parts) > 1 else self.table.get_column(parts[0])
+        index = index_times(self.table)
         return None if index is None else nw.from_native(index.to_series(), series_only=True)
 
     def has_order(self, column: str) -> bool:
@@ -147,12 +164,25 @@ class FrameSource:
 
     def where(self, row: int) -> str:
         position = int(self.order[row])
-        names = [name for name in (self.id, self.time) if name is not None]
+        names = [*([] if self.id is None else [self.id]), *time_parts(self.table.columns, self.time)]
         parts = [f"{name} {self.table.get_column(name)[position]}" for name in names]
-        index = _datetime_index(self.table)
+        index = index_times(self.table)
         if self.time is None and index is not None:
             parts.append(f"time {index[position]}")
         return ", ".join([*parts, f"row {position + 1}"])
+
+
+def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added: list[nw.Series[Any]]) -> Any:
+    """The native frame with some columns replaced and others appended."""
+    if not table.implementation.is_pyarrow():
+        return table.with_columns(*filled, *added).to_native()
+    native = table.to_native()  # which narwhals would copy once for each column
+    new = {column.name: column.to_native() for column in filled}
+    columns = [new.get(name, column) for name, column in zip(native.column_names, native.columns, strict=True)]
+    fields = [f.with_type(column.type) for f, column in zip(native.schema, columns, strict=True)]
+    tail = [column.to_native() for column in added]
+    fields += [pa.field(column.name, values.type) for column, values in zip(added, tail, strict=True)]
+    return pa.Table.from_arrays([*columns, *tail], schema=pa.schema(fields, metadata=native.schema.metadata))
 
 
 def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
@@ -215,8 +245,9 @@ def eager_frame(frame: Any) -> nw.DataFrame[Any]:
 
 
 def require_columns(table: nw.DataFrame[Any], names: Sequence[str]) -> None:
+    known = set(table.columns)
     for name in names:
-        if name not in table.columns:
+        if name not in known:
             index = nw.maybe_get_index(table)
             levels = [] if index is None else list(getattr(index, "names", []))
             hint = " (it is part of the index: call reset_index() first)" if name in levels else ""
@@ -235,9 +266,7 @@ def value_columns(
     if columns is None:
         usable = {name for name in table.columns if is_numeric(schema[name])} | {*categories}
         chosen = [name for name in table.columns if name not in reserved and name in usable]
-        if not chosen:
-            raise DataError("the table has no numeric column to fill")
-        return chosen
+        return _without_row_numbers(table, chosen)
     columns = [*columns, *[name for name in categories if name not in columns]]
     if not columns or len(set(columns)) < len(columns):
         raise DataError(f"columns must name at least one column, and none twice, got {list(columns)}")
@@ -251,6 +280,19 @@ def value_columns(
 
 
 _CATEGORICAL = (nw.String, nw.Categorical, nw.Enum, nw.Boolean, nw.Object)
+
+
+def _without_row_numbers(table: nw.DataFrame[Any], chosen: list[str]) -> list[str]:
+    """Columns to fill; a column without name and values is none. Nor is an index that was written, as is said."""
+    chosen = [name for name in chosen if not is_blank(table.get_column(name))]
+    counting = [name for name in chosen if is_row_number(table.get_column(name))]
+    for name in counting:
+        advice = "it is left unchanged; to use it, name it among the columns (--columns) or as the time (--time)"
+        warnings.warn(f"{str(name) or 'the column without a name'!r} counts the rows: {advice}", stacklevel=4)
+    chosen = [name for name in chosen if name not in counting]
+    if not chosen:
+        raise DataError("the table has no numeric column to fill")
+    return chosen
 
 
 def is_numeric(dtype: Any) -> bool:
@@ -338,31 +380,7 @@ def series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any,
     if missing.any():
         raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
     code: dict[Any, int] = {}
-    codes = np.array([code.setdefault(name, len(code)) for name in column.to_list()], dtype=np.int64)
-    return tuple(code), codes
-
-
-def only_time_column(table: nw.DataFrame[Any], id: str | None) -> str | None:
-    if _datetime_index(table) is not None:
-        return None
-    if id is None and getattr(nw.maybe_get_index(table), "nlevels", 1) > 1:
-        raise DataError("the index has several levels: call reset_index(), then name the id and time columns")
-    times = [name for name, dtype in table.schema.items() if name != id and dtype in (nw.Date, nw.Datetime)]
-    if len(times) > 1:
-        raise DataError(f"several columns hold times ({', '.join(map(str, times))}): name the one to use as time")
-    return times[0] if times else None
-
-
-def _datetime_index(table: nw.DataFrame[Any]) -> Any:
-    index = nw.maybe_get_index(table)
-    dtype = getattr(index, "dtype", None)
-    return index if dtype is not None and dtype.kind == "M" else None
-
-
-def time_of_rows(table: nw.DataFrame[Any], time: str | None) -> ParsedTimes:
-    if time is not None:
-        return column_times(table.get_column(time), f"column {time!r}")
-    index = _datetime_index(table)
-    if index is not None:
-        return column_times(nw.from_native(index.to_series(), series_only=True), "the index")
-    return ParsedTimes("number", np.arange(len(table), dtype=np.float64))
+    entries = [entry.item() if isinstance(entry, np.generic) else entry for entry in column.to_list()]
+    # 1, True and 1.0 are equal, but not the same name.
+    codes = np.array([code.setdefault((type(name), name), len(code)) for name in entries], dtype=np.int64)
+    return tuple(name for _, name in code), codes

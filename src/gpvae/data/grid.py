@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpvae.data.files import CsvText, TableFile
+from gpvae.data.csv_text import CsvText
+from gpvae.data.files import TableFile
 from gpvae.data.gaps import duration_text
 from gpvae.data.panel import FrameSource, Panel
 from gpvae.data.times import DATETIME_FORMATS, DataError, Floats
@@ -43,7 +44,8 @@ class AbsentRows:
 
 def absent_rows(panel: Panel) -> AbsentRows | None:
     """Within the series whose times lie on the grid; None where there is no grid."""
-    if not isinstance(panel.source, FrameSource) or panel.source.time is None or not len(panel.time_steps):
+    source = panel.source
+    if not isinstance(source, FrameSource) or source.time not in source.table.columns or not len(panel.time_steps):
         return None
     sizes, counts = np.unique(panel.time_steps, return_counts=True)
     step = float(sizes[np.argmax(counts)])

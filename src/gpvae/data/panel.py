@@ -27,13 +27,12 @@ from gpvae.data.frames import (
     is_numeric,
     labels_of,
     numeric_array,
-    only_time_column,
     require_columns,
     series_of_rows,
     spread_times,
-    time_of_rows,
     value_columns,
 )
+from gpvae.data.time_columns import find_time, time_parts, times_of
 from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times, parse_moment, time_between
 
 
@@ -81,7 +80,7 @@ class Panel:
         return cls.from_frame(
             data,
             id=id if id in names else None,
-            time=time if time in names else None,
+            time=time if {*time_parts(names, time)} <= {*names} else None,
             categories=[name for name in categories if name in names],
         )
 
@@ -149,20 +148,24 @@ class Panel:
     ) -> "Panel":
         """From a pandas, polars or PyArrow frame in long format, with an `id` and a `time` column, or with one series.
 
-        time: by default a pandas DatetimeIndex, else the only column of dates or times, else the row order.
+        time: a column, or several that make a time together, as "date,time" or "year,month,day,hour". By default a
+            pandas DatetimeIndex, else the only column of dates or times, else the only one of dates as text, else
+            the only one of unix times that is named like a time, else the row order.
         columns: by default all numeric ones, that is floats and integers up to 64 bits. Other columns are returned
             unchanged; cast booleans and decimals to have them filled.
         categories: columns of text or booleans that are filled too.
         """
         table = eager_frame(frame)
-        reserved = [name for name in (id, time) if name is not None]
-        require_columns(table, [*reserved, *(columns or []), *categories])
+        require_columns(table, [*([] if id is None else [id]), *time_parts(table.columns, time)])
+        require_columns(table, [*(columns or []), *categories])
+        time = find_time(table, id, [*(columns or []), *categories]) if time is None else time
+        reserved = [*([] if id is None else [id]), *time_parts(table.columns, time)]
         chosen = value_columns(table, reserved, columns, categories)
-        labels = {name: labels_of(table.get_column(name)) for name in chosen if not is_numeric(table.schema[name])}
+        schema = table.schema
+        labels = {name: labels_of(table.get_column(name)) for name in chosen if not is_numeric(schema[name])}
         values = np.column_stack([column_values(table.get_column(name), labels.get(name)) for name in chosen])
         names, codes = series_of_rows(table, id)
-        time = only_time_column(table, id) if time is None else time
-        clock, times, origin = time_of_rows(table, time)
+        clock, times, origin = times_of(table, time)
         order = np.lexsort((times, codes))
         source = FrameSource(table, order, id, time)
         panel = cls(
@@ -178,9 +181,7 @@ class Panel:
         )
         repeated = np.flatnonzero((np.diff(panel.times) == 0) & ~panel._ends[:-1])
         if len(repeated):
-            hint = "; if the table holds several series, name the column that tells them apart as id"
-            where = source.where(int(repeated[0]) + 1)
-            raise DataError(f"two rows have the same time: {where}{hint if id is None else ''}")
+            raise DataError(f"two rows have the same time: {source.where(int(repeated[0]) + 1)}{_advice(panel)}")
         return panel
 
     def __repr__(self) -> str:
@@ -318,9 +319,9 @@ class Panel:
             where, known = self.source.where(int(np.argmax(column < 0))), ", ".join(map(repr, labels))
             raise DataError(f"column {name!r} holds {label!r} ({where}), which is not among its known labels: {known}")
 
-    def unread_text(self) -> list[str]:
-        """Columns of text with gaps in the data frame that are not among the panel's."""
-        return self.source.text_with_gaps(self.columns) if isinstance(self.source, FrameSource) else []
+    def unfilled(self) -> list[str]:
+        """Columns of the data frame with gaps, of another type than numbers, that are not among the panel's."""
+        return self.source.unfilled(self.columns) if isinstance(self.source, FrameSource) else []
 
     def restore(self, rows: NDArray[Any]) -> Any:
         """An array (..., row, feature) in the panel's layout → in the shape of the original data."""
@@ -330,3 +331,16 @@ class Panel:
         """The original data with `values` (row, feature) in its gaps; `extra` columns go at the end of a data frame."""
         labels = {**self.labels, **(extra_labels or {})}
         return self.source.fill(self.columns, values, ~self.observed, extra or {}, labels)
+
+
+def _advice(panel: Panel) -> str:
+    """What to do if times are repeated."""
+    if panel.source.id is not None:
+        return ""
+    several = "if the table holds several series, name the column that tells them apart"
+    clock = "; if another column holds the time of day: --time DATE,TIME" if _are_days(panel) else ""
+    return f"; {several}: --id NAME, in Python Panel.from_frame(…, id=NAME){clock}"
+
+
+def _are_days(panel: Panel) -> bool:
+    return panel.clock == "datetime" and bool((np.diff(panel.times) % 86400 == 0).all())

@@ -118,12 +118,24 @@ def _column_scale(
         return float(seen[0]), 0.0, "real", ()
     if kind in DISCRETE:
         return 0.0, 1.0, kind, _levels(panel, j, kind, seen, levels) if kind in CLASSES else ()
-    with np.errstate(over="ignore", invalid="ignore"):
-        numbers = np.log(seen) if kind == "positive" else seen
-        shift, scale = float(numbers.mean()), float(numbers.std())
-    if not np.isfinite(scale):
+    shift, scale = _mean_and_deviation(np.log(seen) if kind == "positive" else seen)
+    if not (np.isfinite(shift) and np.isfinite(scale)):
         raise DataError(f"the values of column {panel.columns[j]!r} are too large to scale")
-    return shift, scale if scale > 1e-12 * abs(shift) else 0.0, kind, ()
+    return shift, scale, kind, ()
+
+
+def _mean_and_deviation(numbers: Floats) -> tuple[float, float]:
+    """The deviation is 0 only if all numbers are equal, be they as close as 1e15 and 1e15 + 1 or as small as 1e-300."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift, scale = float(numbers.mean()), float(numbers.std())
+        lowest, extent = float(numbers.min()), float(numbers.max() - numbers.min())
+        if not 0 < extent < np.inf:
+            return shift, extent
+        if 1e-12 * abs(shift) < scale < np.inf:
+            return shift, scale
+        unit = (numbers - lowest) / extent  # its squares neither overflow nor vanish
+        scale = float(unit.std()) * extent
+    return lowest + extent * float(unit.mean()), scale if scale > 1 / np.finfo(float).max else 0.0
 
 
 def _levels(panel: Panel, j: int, kind: Kind, seen: Floats, given: Sequence[float] | None) -> tuple[float, ...]:

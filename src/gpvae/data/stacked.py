@@ -1,6 +1,5 @@
 """Several completed versions of one table in a file, below each other, with their number in the first column."""
 
-import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpvae.data.atomic import atomic_write
-from gpvae.data.files import CsvText, TableFile, file_kind
+from gpvae.data.csv_text import CsvText
+from gpvae.data.files import TableFile
+from gpvae.data.formats import file_kind
+from gpvae.data.times import DataError
+
+
+def require_stackable(path: Path) -> None:
+    if file_kind(path) not in ("csv", "parquet"):
+        raise DataError(f"{path}: the name must end in .csv, .tsv, .txt (also with .gz), .parquet or .pq")
 
 
 def write_stacked(table: TableFile, path: Path, versions: Iterable[pa.Table], *, number: str, force: bool) -> None:
@@ -26,7 +33,7 @@ def write_stacked(table: TableFile, path: Path, versions: Iterable[pa.Table], *,
         else:
             text = table.text or CsvText.from_table(table.table)
             rows = _numbered_rows(text, table.table, versions)
-            _write_text(partial, text, [number, *text.header], rows, compress=path.suffix.lower() == ".gz")
+            _write_text(partial, text, number, rows, compress=path.suffix.lower() == ".gz")
 
 
 def _numbered(table: TableFile, versions: Iterable[pa.Table], number: str) -> Iterator[pa.Table]:
@@ -46,12 +53,13 @@ def _write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
             writer.write_table(table)
 
 
-def _write_text(path: Path, text: CsvText, header: list[str], rows: Iterable[Sequence[str]], *, compress: bool) -> None:
+def _write_text(path: Path, text: CsvText, number: str, rows: Iterable[Sequence[str]], *, compress: bool) -> None:
     with ExitStack() as stack:
         binary: Any = stack.enter_context(path.open("wb"))
         if compress:
             binary = stack.enter_context(gzip.GzipFile("", "wb", fileobj=binary, mtime=0))
         file = stack.enter_context(io.TextIOWrapper(binary, text.encoding, newline=""))
-        writer = csv.writer(file, delimiter=text.separator, lineterminator=text.newline)
-        writer.writerow(header)
+        file.write(text.preamble)
+        writer = text.writer(file)
+        writer.writerows([label, *cells] for label, cells in zip((number, ""), text.head(), strict=False))
         writer.writerows(rows)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Clock = Literal["number", "datetime"]
+EXACT = 2**53  # float64 holds whole numbers up to this one exactly
 Moment = int | float | dt.datetime  # one time; datetimes are in UTC if they have a zone
 
-_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f")
+_DAYS = ("%Y-%m", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%b-%Y", "%d %b %Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 DATETIME_FORMATS = [day + clock for day in _DAYS for clock in _CLOCKS]
+_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?")
+_NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})[0-9]*(?:Z|[+-][0-9:]+)?$")
 
 
 class ParsedTimes(NamedTuple):
@@ -107,7 +111,7 @@ def column_times(column: nw.Series[Any], name: str) -> ParsedTimes:
     if column.dtype.is_integer():
         ticks = column.to_numpy()
         # float64 cannot represent, say, nanoseconds since 1970 exactly: count from the first.
-        return ParsedTimes("number", (ticks if ticks.max() < 2**53 else ticks - ticks.min()).astype(np.float64))
+        return ParsedTimes("number", (ticks if ticks.max() < EXACT else ticks - ticks.min()).astype(np.float64))
     if column.dtype.is_numeric():
         return ParsedTimes("number", np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64))
     if column.dtype == nw.Date:
@@ -135,7 +139,11 @@ def parse_times(texts: Sequence[str | None], name: str) -> ParsedTimes:
         first = min(moments)
         seconds = np.array([(moment - first) / dt.timedelta(seconds=1) for moment in moments])
         utc = first if first.tzinfo else first.replace(tzinfo=dt.UTC)
-        return ParsedTimes("datetime", seconds, utc.timestamp())
+        return ParsedTimes("datetime", seconds + np.array(extra_nanoseconds(stripped)) * 1e-9, utc.timestamp())
+    if np.abs(numbers).max() >= EXACT and all(text.lstrip("+-").isdigit() for text in stripped):
+        ticks = [int(text) for text in stripped]
+        first = min(ticks)
+        return ParsedTimes("number", np.array([tick - first for tick in ticks], dtype=np.float64))
     if not np.isfinite(numbers).all():
         raise DataError(f"the time in {name} is not finite in row {int(np.argmin(np.isfinite(numbers))) + 1}")
     return ParsedTimes("number", numbers)
@@ -148,7 +156,9 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
     readings = [moments for moments in tries if len(moments) == len(texts)]
     if not readings:
         row = max(len(moments) for moments in tries)
-        raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, cannot be read as a number, date or time")
+        clock = "; a time of the day needs its date: --time DATE,TIME" if _OF_DAY.fullmatch(texts[row]) else ""
+        reason = f"cannot be read as a number, date or time{clock}"
+        raise DataError(f"the time {texts[row]!r} in {name}, row {row + 1}, {reason}")
     if any(other != readings[0] for other in readings[1:]):
         raise DataError(f"the times in {name} are ambiguous: day/month or month/day; write them as year-month-day")
     zoned = [moment.tzinfo is not None for moment in readings[0]]
@@ -157,6 +167,12 @@ def parse_datetimes(texts: list[str], name: str) -> list[dt.datetime]:
             f"{name} mixes times with and without a time zone; row {zoned.index(not zoned[0]) + 1} differs from row 1"
         )
     return readings[0]
+
+
+def extra_nanoseconds(texts: Sequence[str]) -> list[int]:
+    """What times have beyond microseconds, which `datetime` cuts off."""
+    matches = [_NANOSECONDS.search(text) for text in texts]
+    return [int(match[1].ljust(3, "0")) if match else 0 for match in matches]
 
 
 def _reader(pattern: str) -> Callable[[str], dt.datetime]:

@@ -4,8 +4,11 @@ import hashlib
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from importlib.metadata import version
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
@@ -18,8 +21,8 @@ from torch import Tensor
 
 from gpvae.data.codec import from_json, to_json
 from gpvae.data.gaps import Duration, GapSelection
-from gpvae.data.panel import Bools, DataError, Floats, Panel
-from gpvae.data.scaling import CLASSES, DISCRETE
+from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
+from gpvae.data.scaling import CLASSES, DISCRETE, class_columns
 from gpvae.data.schema import Schema
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation, require_memory
@@ -44,6 +47,26 @@ class Prediction(NamedTuple):
     stratified: bool = True  # how the draws of a cell are spread: see `Draws`
 
 
+def _naming_columns(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """`fit` with the arguments `id` and `time`, the columns of a data frame that hold series and times."""
+
+    @wraps(fit)
+    def named(
+        self: "Imputer", data: Any, y: None = None, *, id: str | None = None, time: str | None = None, **paths: Any
+    ) -> Any:
+        if id is not None or time is not None:
+            if isinstance(data, Panel | np.ndarray | list | tuple):
+                raise DataError("id and time name columns of a data frame; arrays and panels have their series already")
+            data = Panel.from_frame(data, id=id, time=time, categories=class_columns(getattr(self, "kinds", None)))
+        return fit(self, data, y, **paths)
+
+    own = list(signature(fit).parameters.values())
+    names = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None) for name in ("id", "time")]
+    place = len(own) - (own[-1].kind is Parameter.VAR_KEYWORD)
+    named.__signature__ = signature(fit).replace(parameters=[*own[:place], *names, *own[place:]])  # type: ignore
+    return named
+
+
 class Imputer(BaseEstimator, ABC):
     """Anything that fills gaps. The data is what `Panel.of` takes: a panel, arrays, or a data frame.
 
@@ -64,21 +87,37 @@ class Imputer(BaseEstimator, ABC):
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
     ) -> Self:
-        """Learn from `data`.
+        """Learn from `data`. Of a data frame, `id` and `time` may name the columns of series and times.
 
         checkpoint: a file that keeps the run, so that an interrupted fit, called again, goes on where it stopped.
         logs: a folder for TensorBoard.
         """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the `fit` of every imputer take the names of a frame's id and time columns."""
+        super().__init_subclass__(**options)
+        if "fit" in vars(cls):
+            cls.fit = _naming_columns(vars(cls)["fit"])  # type: ignore[method-assign]
+
     def _read(self, data: Any) -> Panel:
         """Data of any sort as a panel, before fitting; columns of text only for methods that can fill them."""
         panel = Panel.of(data)
-        self.left_ = tuple(panel.labels)
-        if left := [*self.left_, *([] if isinstance(data, Panel) else panel.unread_text())]:
-            names = ", ".join(repr(name) for name in left)
+        self.left_ = (*panel.labels, *([] if isinstance(data, Panel) else panel.unfilled()))
+        if self.left_:
+            names = ", ".join(repr(name) for name in self.left_)
             advice = f"{', '.join(FILL_CATEGORIES[:-1])} and {FILL_CATEGORIES[-1]} fill categories"
-            warnings.warn(f"{self.name} fills only numbers and leaves {names} unchanged; {advice}", stacklevel=3)
+            warnings.warn(
+                f"{self.name} fills only numbers and leaves {names} unchanged; {advice}{_about_numbers(panel)}",
+                stacklevel=4,
+            )
         return panel.select([name for name in panel.columns if name not in panel.labels])
+
+    def _warn_of_unfilled(self, data: Any, panel: Panel) -> None:
+        """Of columns of a frame that have gaps and that `fit` has not named."""
+        left = [] if isinstance(data, Panel) else [name for name in panel.unfilled() if name not in self.left_]
+        if left:
+            names, advice = ", ".join(map(repr, left)), "declare text and booleans as categories by kinds"
+            warnings.warn(f"the gaps of {names} are not filled; {advice}{_about_numbers(panel)}", stacklevel=3)
 
     def _filled_columns(self, given: Panel) -> Panel:
         """Those of the model."""
@@ -122,6 +161,7 @@ class Imputer(BaseEstimator, ABC):
         check_is_fitted(self)
         started = time.perf_counter()
         given = self.schema_.panel(data).with_labels(self.schema_.labels)
+        self._warn_of_unfilled(data, given)
         panel = self._filled_columns(given)
         missing = ~panel.observed & self.schema_.scaling.known
         if max_gap is not None or gaps is not None:
@@ -258,6 +298,13 @@ class Imputer(BaseEstimator, ABC):
             std[np.isin(feature, [j for j, name in enumerate(self.schema_.columns) if name in given.labels])] = np.nan
         found = Imputation(given, cells, mean, std, draws, filled.conformal, self.name)
         return found if (np.diff(places) > 0).all() else found.sorted()
+
+
+def _about_numbers(panel: Panel) -> str:
+    """Which columns without a type for numbers hold numbers all the same."""
+    source = panel.source
+    names = [name for name in panel.unfilled() if isinstance(source, FrameSource) and source.holds_numbers(name)]
+    return f"; {', '.join(map(repr, names))} hold numbers as objects: convert them to float" if names else ""
 
 
 def fingerprint(panel: Panel) -> str:
