@@ -26,7 +26,7 @@ class Demo:
     report: Path
 
 
-def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str = "auto", force: bool = False) -> Demo:
+def run(folder: Path, *, seed: int = 0, minutes: float | None = None, force: bool = False) -> Demo:
     """Make gaps in the table, fill them, and write both tables, a plot and a report into `folder`."""
     whole = read_table(weather_file())
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,9 +36,9 @@ def run(folder: Path, *, seed: int = 0, epochs: int | None = None, device: str =
         require_writable(path, force=force)
     panel = whole.panel()
     cells = _random_gaps(panel, seed)
-    methods = {name: method(name, epochs=epochs, seed=seed, device=device, verbose=True) for name in COMPARED}
+    methods = {name: method(name, minutes=minutes, seed=seed, verbose=True) for name in COMPARED}
     evaluation = evaluate(panel, cells, methods, seed=seed)
-    imputation = evaluation.imputations["gp-vae"]
+    imputation = evaluation.imputations["gp-net"]
     _write_with_gaps(whole, panel, cells, table, force=force)
     read_table(table).write(filled, imputation.to_frame(interval=0.9), force=force)
     figure = plot_series(imputation, rows=_rows_with_most_gaps(cells, 120), truth=panel.values)

@@ -8,16 +8,17 @@ import typer
 from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors
 from gpvae.cli.methods import (
-    COMPARED,
-    DEFAULT,
     METHODS,
+    NETWORK,
     ImputerOptions,
     categorical_columns,
     parse_kinds,
     parse_methods,
+    require_timed,
 )
 from gpvae.cli.printing import print_gap_scores, print_scores
 from gpvae.cli.source import reads_table
+from gpvae.imputers.registry import COMPARED
 
 if TYPE_CHECKING:
     from gpvae.data.sources import Source
@@ -40,14 +41,18 @@ def evaluate(
     columns: options.Columns = None,
     kind: options.Kind = None,
     methods: Annotated[
-        str, typer.Option(help="Methods to compare, separated by commas: " + ", ".join(METHODS))
-    ] = COMPARED,
+        str | None,
+        typer.Option(
+            help=f"Methods to compare, separated by commas: {', '.join(METHODS)}  [default: {', '.join(COMPARED)}]"
+        ),
+    ] = None,
     conformal: options.Conformal = False,
     interval: Annotated[
         float, typer.Option(min=0.01, callback=options.check_probability, help="Level of the intervals to check.")
     ] = 0.9,
     samples: options.Samples = 100,
     seed: options.Seed = 0,
+    minutes: options.Minutes = None,
     epochs: options.Epochs = None,
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
@@ -70,14 +75,15 @@ def evaluate(
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
-        names = parse_methods(methods)
+        names = parse_methods(methods, kind, preset, epochs)
+        require_timed(minutes, *names)
         kinds = parse_kinds(kind or [], names)
         categories = categorical_columns(kinds)
         _, panel = tables.read(source, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
-        settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed)
+        settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes)
         without_preset = replace(settings, preset=None)
-        imputers = {name: (settings if name == DEFAULT else without_preset).build(name) for name in names}
+        imputers = {name: (settings if name == NETWORK else without_preset).build(name) for name in names}
         draws = {"level": interval, "samples": samples, "seed": seed}
         result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
         categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]

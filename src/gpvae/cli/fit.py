@@ -8,7 +8,14 @@ import typer
 
 from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors, stop
-from gpvae.cli.methods import DEFAULT, ImputerOptions, categorical_columns, gives_intervals, parse_kinds
+from gpvae.cli.methods import (
+    ImputerOptions,
+    categorical_columns,
+    chosen,
+    gives_intervals,
+    parse_kinds,
+    require_timed,
+)
 from gpvae.cli.printing import say, working
 from gpvae.cli.source import reads_table
 
@@ -26,9 +33,10 @@ def fit(
     time: options.Time = None,
     columns: options.Columns = None,
     kind: options.Kind = None,
-    method: options.Method = DEFAULT,
+    method: options.Method = None,
     conformal: options.Conformal = False,
     seed: options.Seed = 0,
+    minutes: options.Minutes = None,
     epochs: options.Epochs = None,
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
@@ -41,7 +49,7 @@ def fit(
 
     `gpvae fit icu.parquet --id patient --time hour -o model/`
 
-    After an interruption (Ctrl-C), the same command resumes.
+    After an interruption (Ctrl-C), gp-net keeps its best so far, and of other methods the same command resumes.
     """
     with one_line_errors(), ExitStack() as claimed:
         from gpvae.data.atomic import claim
@@ -51,9 +59,11 @@ def fit(
         claimed.enter_context(claim(output))
         from gpvae.report.trust import brief_of_fit
 
+        method = chosen(method, kind, preset, epochs)
+        require_timed(minutes, method)
         kinds = parse_kinds(kind or [], [method])
         _, panel = tables.read(source, id, time, columns, categorical_columns(kinds))
-        imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
+        imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)
         fit_with_checkpoint(imputer, panel, output, logs)
         imputer.save(output, overwrite=force)
         remove_checkpoints(output)

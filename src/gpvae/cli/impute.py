@@ -12,13 +12,14 @@ from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors
 from gpvae.cli.fit import checkpoint_path, fit_with_checkpoint, remove_checkpoints
 from gpvae.cli.methods import (
-    DEFAULT,
     ImputerOptions,
     categorical_columns,
+    chosen,
     interval_level,
     parse_kinds,
     require_calibration_cells,
     require_causal,
+    require_timed,
 )
 from gpvae.cli.printing import STDOUT, messages_apart, print_table, say, working
 from gpvae.cli.source import reads_table
@@ -54,13 +55,14 @@ def impute(
     time: options.Time = None,
     columns: options.Columns = None,
     kind: options.Kind = None,
-    method: options.Method = DEFAULT,
+    method: options.Method = None,
     conformal: options.Conformal = False,
     causal: options.Causal = False,
     fit_until: options.FitUntil = None,
     interval: options.Interval = None,
     samples: options.Samples = 100,
     seed: options.Seed = 0,
+    minutes: options.Minutes = None,
     epochs: options.Epochs = None,
     preset: options.PresetOption = None,
     device: options.DeviceOption = options.Device.auto,
@@ -91,13 +93,15 @@ def impute(
     """
     with one_line_errors(), _claimed(source, output, report, force):
         if model:
-            _require_no_training_options(any((epochs, preset, kind, conformal, fit_until, method != DEFAULT)))
+            _require_no_training_options(any((epochs, minutes, preset, kind, conformal, fit_until, method)))
             imputer, table, panel = _load(model, device, source, id, time, columns, add_rows)
         else:
+            method = chosen(method, kind, preset, epochs)
+            require_timed(minutes, method)
             require_causal(causal, method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
             table, panel = tables.read(source, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
-            imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed).build(method)
+            imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
         tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
@@ -222,7 +226,7 @@ def _require_no_training_options(given: bool) -> None:
     from gpvae import DataError
 
     if given:
-        excluded = "--method, --kind, --conformal, --preset, --epochs or --fit-until"
+        excluded = "--method, --kind, --conformal, --preset, --minutes, --epochs or --fit-until"
         raise DataError(f"--model loads a trained imputer, so it cannot be combined with {excluded}")
 
 

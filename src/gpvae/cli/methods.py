@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from gpvae.imputers.base import Imputer
 
 
-DEFAULT = "gp-vae"
-COMPARED = ",".join(registry.COMPARED)
+DEFAULT = "gp-net"
+NETWORK = "gp-vae"  # the default where options ask for what only it has: --kind, --preset, --epochs
+TIMED = [name for name, info in METHODS.items() if "minutes" in info.takes]
 WITH_KINDS = [name for name, info in METHODS.items() if info.kinds]
 WITH_CATEGORIES_ONLY = [name for name, info in METHODS.items() if info.categories and not info.kinds]
 
@@ -29,25 +30,41 @@ class ImputerOptions:
     preset: str | None
     device: str
     seed: int
+    minutes: float | None = None
 
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
         from gpvae.cli.printing import show_training
 
-        if self.preset and method != DEFAULT:
-            raise DataError(f"--preset works only with {DEFAULT}, not with {method}")
+        if self.preset and method != NETWORK:
+            raise DataError(f"--preset works only with {NETWORK}, not with {method}")
         settings: dict[str, Any] = {"device": self.device, "seed": self.seed, "verbose": show_training()}
         settings |= paper.PRESETS[self.preset] if self.preset else {}
         settings |= {"epochs": self.epochs} if self.epochs else {}
+        settings |= {"minutes": self.minutes} if self.minutes else {}
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
 
 
-def parse_methods(names: str) -> list[str]:
-    """Split NAME,NAME and check each name."""
+def chosen(method: str | None, *special: object) -> str:
+    """The method that was named; else the default, or, with one of the special options, the network that has them."""
+    return method or (NETWORK if any(special) else DEFAULT)
+
+
+def require_timed(minutes: float | None, *methods: str) -> None:
     from gpvae import DataError
 
+    if minutes and not {*methods} & {*TIMED}:
+        raise DataError(f"--minutes works only with {' and '.join(TIMED)}, not with {', '.join(methods)}")
+
+
+def parse_methods(names: str | None, *special: object) -> list[str]:
+    """Split NAME,NAME and check each name; without names those that are compared by default, with `chosen`."""
+    from gpvae import DataError
+
+    if names is None:
+        return [chosen(None, *special) if name == DEFAULT else name for name in registry.COMPARED]
     methods = [name.strip() for name in names.split(",")]
     for name in methods:
         if name not in METHODS:

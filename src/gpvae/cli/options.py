@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpvae.cli import printing
-from gpvae.cli.methods import METHODS, unknown_method
+from gpvae.cli.methods import DEFAULT, METHODS, NETWORK, TIMED, unknown_method
 from gpvae.imputers.registry import CAUSAL
 
 
@@ -38,8 +38,8 @@ def check_probability(value: float | None) -> float | None:
     return value
 
 
-def check_method(name: str) -> str:
-    if name not in METHODS:
+def check_method(name: str | None) -> str | None:
+    if name is not None and name not in METHODS:
         raise typer.BadParameter(unknown_method(name))
     return name
 
@@ -66,9 +66,19 @@ Kind = Annotated[
     ),
 ]
 Method = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--method", callback=check_method, metavar=f"<{'|'.join(METHODS)}>", help="The method that fills the gaps."
+        "--method",
+        callback=check_method,
+        metavar=f"<{'|'.join(METHODS)}>",
+        help=f"The method that fills the gaps.  [default: {DEFAULT}; {NETWORK} with --kind, --preset or --epochs]",
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        help=f"How long {' and '.join(TIMED)} may take.  [default: until held-out cells say that no more comes]",
     ),
 ]
 Conformal = Annotated[
