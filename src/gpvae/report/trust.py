@@ -19,6 +19,7 @@ from gpvae.report.coverage import (
 from gpvae.report.errors import class_accuracies, numeric_errors
 from gpvae.report.evidence import Evidence, held_out_evidence
 from gpvae.report.gaps import over_gaps
+from gpvae.report.kinds import by_kind
 
 EMPTY: dict[str, Any] = dict.fromkeys(
     (
@@ -31,6 +32,7 @@ EMPTY: dict[str, Any] = dict.fromkeys(
         "by_column",
         "by_distance",
         "pit",
+        "by_kind",
         "gaps",
         "unknown",
     )
@@ -43,7 +45,8 @@ def brief(imputation: Imputation, *, intervals: bool) -> list[str]:
     if isinstance(evidence, str):
         return []
     result = assess(evidence, imputation.method)
-    parts = [result["errors"], result["coverage"] if intervals else None, *result["classes"]]
+    of_intervals = [result["coverage"], result["by_kind"]] if intervals else []
+    parts = [result["errors"], *of_intervals, *result["classes"]]
     return [f"Checked against {result['cells']:,} held-out cells:", *(part["sentence"] for part in parts if part)]
 
 
@@ -84,6 +87,7 @@ def _assess_intervals(evidence: Evidence) -> dict[str, Any]:
         "calibration": calibration(coverage),
         "by_column": by_column(coverage),
         "by_distance": by_distance(coverage),
+        "by_kind": by_kind(coverage),
         "pit": rank_histogram(coverage) if with_draws else None,
         "gaps": over_gaps(evidence),
     }
