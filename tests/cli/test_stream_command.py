@@ -236,7 +236,7 @@ def test_fit_until_without_causal_fills_all_rows(run: Run, table: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--causal", "--causal: gp-vae does not fill from the past alone; methods that do: forward, gp-factor"),
+        ("--causal", "--causal: gp-net does not fill from the past alone; methods that do: forward, gp-factor"),
         ("--causal --method linear --fit-until 2024-03-02", "--causal: linear does not fill from the past alone"),
         ("--causal --method forward --conformal", "--causal: forward --conformal does not fill from the past alone"),
         ("--causal --method gp-factor", "--causal: a method that is fitted on the whole table has learned from later"),

@@ -50,11 +50,11 @@ def test_beijing_station_is_read_and_filled() -> None:
 
 
 def test_italian_air_quality_with_semicolons_and_decimal_commas() -> None:
-    """Its dates alone are no times (24 rows have the same), and its last rows are empty: said, not guessed."""
+    """Its dates alone are no times (24 rows have the same), which is said; its last rows are empty, and left out."""
     path = Path(DATA or "") / "air_quality_uci" / "AirQualityUCI.csv.gz"
     table = read_table(path).table
     assert [table[name][0].as_py() for name in ("CO(GT)", "T", "AH", "RH")] == [2.6, 13.6, 0.7578, 48.9]
-    with pytest.raises(DataError, match=r"AirQualityUCI.csv.gz: the time in column 'Date' is missing in row 9358"):
+    with pytest.raises(DataError, match=r"AirQualityUCI.csv.gz: two rows have the same time: Date 2004-03-10"):
         read(path)
 
 

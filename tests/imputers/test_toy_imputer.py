@@ -37,7 +37,7 @@ class ToyMedian(Imputer):
         return Prediction((np.nanmedian(panel.values, axis=0) + self.offset)[np.nonzero(missing)[1]])
 
 
-ENTRY = MethodInfo("the median of the column", f"{__name__}:ToyMedian", trained=False)
+ENTRY = MethodInfo("the median of the column", f"{__name__}:ToyMedian", takes=())
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import torch
 
-from gpvae.models.correction import LAGS, CoreRows, Correction, neighbours
+from gpvae.models.correction import NEAR, CoreRows, Correction, lags_of, neighbours
 
 
 def rows_of(count: int = 6, columns: int = 2, seed: int = 0) -> CoreRows:
@@ -13,7 +13,7 @@ def rows_of(count: int = 6, columns: int = 2, seed: int = 0) -> CoreRows:
 
 
 def test_neighbours_stay_within_their_series() -> None:
-    found = neighbours(torch.tensor([3, 1, 2]))
+    found = neighbours(torch.tensor([3, 1, 2]), NEAR)
     assert found.tolist() == [
         [6, 6, 0, 1, 2],
         [6, 0, 1, 2, 6],
@@ -22,11 +22,11 @@ def test_neighbours_stay_within_their_series() -> None:
         [6, 6, 4, 5, 6],
         [6, 4, 5, 6, 6],
     ]
-    assert found.shape[1] == len(LAGS)
+    assert neighbours(torch.tensor([9]), (-4, 0, 4))[3:6].tolist() == [[9, 3, 7], [0, 4, 8], [1, 5, 9]]
 
 
 def test_it_begins_with_the_linear_model() -> None:
-    shift, log_scale = Correction(2, width=16)(torch.randn(7, len(LAGS), 7))
+    shift, log_scale = Correction(2, NEAR, width=16)(torch.randn(7, len(NEAR), 7))
     assert not shift.any()
     assert not log_scale.any()
 
@@ -44,15 +44,23 @@ def test_hidden_values_are_not_seen() -> None:
 
 
 def test_rows_are_corrected_alike_in_chunks_and_whole() -> None:
-    network, rows = Correction(2, width=16).eval(), rows_of(50)
+    network, rows = Correction(2, NEAR, width=16).eval(), rows_of(50)
     torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(0))
-    near = neighbours(torch.tensor([20, 30]))
+    near = neighbours(torch.tensor([20, 30]), NEAR)
     for whole, parts in zip(network.of_rows(rows, near), network.of_rows(rows, near, chunk=7), strict=True):
         torch.testing.assert_close(whole, parts)
 
 
+def test_it_looks_a_season_back_and_ahead_but_not_at_overtones() -> None:
+    assert lags_of([24.0, 12.0, 168.5, 8.0, 6.0], 5000) == (-24, -168, *NEAR, 24, 168)
+    assert lags_of([24.02, 12.0, 23.0, 25.0], 5000) == (-24, *NEAR, 24)  # what is near is the same season, drifting
+    assert lags_of([365.0], 700) == NEAR  # too long for the series
+    assert lags_of([3.0], 700) == NEAR  # seen anyway
+    assert lags_of([100.0, 37.0, 61.0], 5000) == (-100, -37, *NEAR, 100, 37)
+
+
 def test_small_tables_get_small_networks() -> None:
-    widths = [Correction.suited(3, rows).width for rows in (50, 1500, 9000, 100_000)]
+    widths = [Correction.suited(3, NEAR, rows).width for rows in (50, 1500, 9000, 100_000)]
     assert widths == sorted(widths)
     assert widths[0] == 48
     assert widths[-1] == 256

@@ -1,6 +1,5 @@
 """`gpvae evaluate`."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,12 +8,10 @@ from gpvae.cli import options, tables
 from gpvae.cli.errors import one_line_errors
 from gpvae.cli.methods import (
     METHODS,
-    NETWORK,
     ImputerOptions,
     categorical_columns,
     parse_kinds,
     parse_methods,
-    require_timed,
 )
 from gpvae.cli.printing import print_gap_scores, print_scores
 from gpvae.cli.source import reads_table
@@ -75,17 +72,14 @@ def evaluate(
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
-        names = parse_methods(methods, kind, preset, epochs)
-        require_timed(minutes, *names)
+        names = parse_methods(methods, minutes, kind, preset, epochs)
         kinds = parse_kinds(kind or [], names)
         categories = categorical_columns(kinds)
         _, panel = tables.read(source, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes)
-        without_preset = replace(settings, preset=None)
-        imputers = {name: (settings if name == NETWORK else without_preset).build(name) for name in names}
         draws = {"level": interval, "samples": samples, "seed": seed}
-        result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
+        result = evaluation.evaluate(panel, held_out, settings.build_all(names), **draws, verbose=not quiet)
         categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
         print_scores(result, interval, int(categorical_cells.sum()))
         print_gap_scores(result, interval)

@@ -14,7 +14,6 @@ from gpvae.cli.methods import (
     chosen,
     gives_intervals,
     parse_kinds,
-    require_timed,
 )
 from gpvae.cli.printing import say, working
 from gpvae.cli.source import reads_table
@@ -59,8 +58,7 @@ def fit(
         claimed.enter_context(claim(output))
         from gpvae.report.trust import brief_of_fit
 
-        method = chosen(method, kind, preset, epochs)
-        require_timed(minutes, method)
+        method = chosen(method, minutes, kind, preset, epochs)
         kinds = parse_kinds(kind or [], [method])
         _, panel = tables.read(source, id, time, columns, categorical_columns(kinds))
         imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)

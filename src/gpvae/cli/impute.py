@@ -19,7 +19,6 @@ from gpvae.cli.methods import (
     parse_kinds,
     require_calibration_cells,
     require_causal,
-    require_timed,
 )
 from gpvae.cli.printing import STDOUT, messages_apart, print_table, say, working
 from gpvae.cli.source import reads_table
@@ -38,6 +37,7 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+Model = Annotated[Path | None, typer.Option(help="A model from `gpvae fit`.  [default: train on the table itself]")]
 Escape = Annotated[
     bool,
     typer.Option("--escape-formulas", help="Write a ' before text that spreadsheets would compute: = + - @ (CSV)."),
@@ -48,9 +48,7 @@ Escape = Annotated[
 def impute(
     source: "Source",
     output: Output,
-    model: Annotated[
-        Path | None, typer.Option(help="A model from `gpvae fit`.  [default: train on the table itself]")
-    ] = None,
+    model: Model = None,
     id: options.Id = None,
     time: options.Time = None,
     columns: options.Columns = None,
@@ -96,8 +94,7 @@ def impute(
             _require_no_training_options(any((epochs, minutes, preset, kind, conformal, fit_until, method)))
             imputer, table, panel = _load(model, device, source, id, time, columns, add_rows)
         else:
-            method = chosen(method, kind, preset, epochs)
-            require_timed(minutes, method)
+            method = chosen(method, minutes, kind, preset, epochs)
             require_causal(causal, method, conformal, fit_until)
             kinds = parse_kinds(kind or [], [method])
             table, panel = tables.read(source, id, time, columns, categorical_columns(kinds), add_rows=add_rows)

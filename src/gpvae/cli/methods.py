@@ -1,7 +1,7 @@
 """The methods that commands offer, and how options become an imputer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpvae.imputers import registry
@@ -46,29 +46,37 @@ class ImputerOptions:
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
 
+    def build_all(self, methods: Sequence[str]) -> "dict[str, Imputer]":
+        """By name; a preset is that of the network."""
+        without_preset = replace(self, preset=None)
+        return {name: (self if name == NETWORK else without_preset).build(name) for name in methods}
 
-def chosen(method: str | None, *special: object) -> str:
+
+def chosen(method: str | None, minutes: float | None, *special: object) -> str:
     """The method that was named; else the default, or, with one of the special options, the network that has them."""
-    return method or (NETWORK if any(special) else DEFAULT)
+    method = method or (NETWORK if any(special) else DEFAULT)
+    _require_timed(minutes, method)
+    return method
 
 
-def require_timed(minutes: float | None, *methods: str) -> None:
+def _require_timed(minutes: float | None, *methods: str) -> None:
     from gpvae import DataError
 
     if minutes and not {*methods} & {*TIMED}:
         raise DataError(f"--minutes works only with {' and '.join(TIMED)}, not with {', '.join(methods)}")
 
 
-def parse_methods(names: str | None, *special: object) -> list[str]:
+def parse_methods(names: str | None, minutes: float | None, *special: object) -> list[str]:
     """Split NAME,NAME and check each name; without names those that are compared by default, with `chosen`."""
     from gpvae import DataError
 
     if names is None:
-        return [chosen(None, *special) if name == DEFAULT else name for name in registry.COMPARED]
+        return [chosen(None, minutes, *special) if name == DEFAULT else name for name in registry.COMPARED]
     methods = [name.strip() for name in names.split(",")]
     for name in methods:
         if name not in METHODS:
             raise DataError(f"--methods: {unknown_method(name)}")
+    _require_timed(minutes, *methods)
     return methods
 
 

@@ -33,7 +33,7 @@ from gpvae.imputers.model_folder import require_no_nan
 from gpvae.imputers.neural import only_shapes_of
 from gpvae.imputers.widths import Evidence, Widths, fit_widths, gap_kinds
 from gpvae.missingness import hide
-from gpvae.models.correction import CoreRows, Correction, neighbours
+from gpvae.models.correction import CoreRows, Correction, lags_of, neighbours
 from gpvae.training.correction import Budget, Masked, Report, train
 from gpvae.training.practice import held_out_sorts, masks, part_of, practice_rows
 from gpvae.training.progress import Show, busy, steps_bar
@@ -44,6 +44,7 @@ ROWS, NUMBERS = 16_384, 2_000_000  # that are practised on, at most: rows, and c
 MASKS = 16  # that each round adds
 PASSES_TO_FILL = 8  # times as long as a pass over a row takes to fill it, with 100 draws
 NODES = (np.arange(33) + 0.5) / 33  # quantile levels that the deviation is computed from; the middle one is the median
+EVEN = 0.95  # of the steps are of the same length, where seasons are looked up by rows
 CHUNK = 2**14  # cells whose draws are computed together
 
 
@@ -104,7 +105,7 @@ class GPNet(Imputer):
         columns = int(self.schema_.scaling.varies.sum())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(self.seed))
-            self.network_ = Correction.suited(columns, len(part.values))
+            self.network_ = Correction.suited(columns, self._lags(part), len(part.values))
             self.widths_, self.history_ = Widths.untrained(columns), []
             if not held_out:
                 self.network_.eval()
@@ -123,7 +124,7 @@ class GPNet(Imputer):
     def _train(
         self, visible: Panel, examined: list[Masked], budget: Budget, report: Report | None
     ) -> list[dict[str, float]]:
-        near = neighbours(torch.from_numpy(visible.lengths))
+        near = self._neighbours(visible)
 
         def masked(number: int) -> list[Masked]:
             return self._masked(visible, masks(visible, MASKS, [self.seed, number]))
@@ -145,7 +146,7 @@ class GPNet(Imputer):
         return found
 
     def _evidence(self, part: Panel, held_out: list[Bools], examined: list[Masked]) -> Evidence:
-        near, found = neighbours(torch.from_numpy(part.lengths)), list[tuple[Any, ...]]()
+        near, found = self._neighbours(part), list[tuple[Any, ...]]()
         for cells, each in zip(held_out, examined, strict=True):
             shift, log_scale = self.network_.of_rows(each.rows, near)
             row, column = each.hidden.nonzero().T
@@ -154,6 +155,16 @@ class GPNet(Imputer):
             found.append((column.numpy(), kinds, each.residual[at], shift[at], log_scale[at]))
         column, kind, *tensors = zip(*found, strict=True)
         return Evidence(np.concatenate(column), np.concatenate(kind), *(torch.cat(each) for each in tensors))
+
+    def _lags(self, part: Panel) -> tuple[int, ...]:
+        """With periods only where rows are evenly spaced."""
+        regular = np.isclose(part.time_steps, self.schema_.time_unit, rtol=1e-3)
+        even = regular.sum() > EVEN * len(regular)
+        waves = [float(w) for block in self.core_.blocks_ for w in block.model.frequency if w > 0]
+        return lags_of([2 * np.pi / w for w in waves] if even else [], float(np.median(part.lengths)))
+
+    def _neighbours(self, panel: Panel) -> Tensor:
+        return neighbours(torch.from_numpy(panel.lengths), self.network_.lags)
 
     @property
     def _corrected(self) -> Bools:
@@ -212,7 +223,7 @@ class GPNet(Imputer):
 
     def _located(self, panel: Panel, core: CoreRows) -> tuple[Tensor, Tensor]:
         """Location and scale of a measurement in each cell. (row, column)"""
-        shift, log_scale = self.network_.of_rows(core, neighbours(torch.from_numpy(panel.lengths)))
+        shift, log_scale = self.network_.of_rows(core, self._neighbours(panel))
         log_scale = self.widths_.log_scale(log_scale, gap_kinds(panel, self.schema_.scaling.varies))
         return core.mean + core.std * self.widths_.blend * shift, core.std * log_scale.exp()
 
@@ -295,7 +306,7 @@ class GPNet(Imputer):
         return bool(self.verbose)
 
     def _resolved(self) -> Any:
-        return {"core": self.core_._resolved(), "width": self.network_.width}
+        return {"core": self.core_._resolved(), "width": self.network_.width, "lags": self.network_.lags}
 
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"core": self.core_._tensors(), "network": self.network_.state_dict(), "widths": vars(self.widths_)}
@@ -311,10 +322,10 @@ class GPNet(Imputer):
         self.core_.schema_, self.core_.history_ = self.schema_, []
         self.core_._restore(parts["core"], resolved["core"])
         columns = int(self.schema_.scaling.varies.sum())
-        width = from_json(int, resolved["width"])
+        width, lags = from_json(int, resolved["width"]), from_json(tuple[int, ...], resolved["lags"])
         self.widths_ = Widths(**parts["widths"])
         with only_shapes_of(parts["network"]):
-            self.network_ = Correction(columns, width=width)
+            self.network_ = Correction(columns, lags, width=width)
         untrained = vars(Widths.untrained(columns))
         if {name: x.shape for name, x in vars(self.widths_).items()} != {
             name: x.shape for name, x in untrained.items()

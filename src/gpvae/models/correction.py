@@ -1,7 +1,7 @@
 """What a network adds to the exact linear model: a decoder on each step, as in the paper, that starts from it.
 
     y_td | visible = m_td + s_td (a_td + exp(b_td) ε_td),    ε_td ~ Student's t
-    a_t, b_t = MLP(x_{t-2}, …, x_{t+2})
+    a_t, b_t = MLP(x_{t-2}, …, x_{t+2}, and x_{t±P} for a period P)
 
 m_td and s_td are mean and deviation that the linear model gives a cell from all that is visible (`models.factor`), in
 its warped units. x_t holds, for each column, the visible value or else m_td, how far that may be off (0 or s_td), and
@@ -9,12 +9,15 @@ whether it is visible; and the time to the next row. The network begins with a =
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-LAGS = (-2, -1, 0, 1, 2)  # rows that the network sees
+NEAR = (-2, -1, 0, 1, 2)  # rows that the network sees
+PERIODS = 2  # a period before and after which it looks, too, at most
+OVERTONE, ALIKE = 6, 0.1  # a period is that of a longer one's overtone; or as good as another
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,29 @@ class CoreRows:
         return cls(mean, std, torch.cat([x, torch.zeros_like(x[:1])]).float())
 
 
-def neighbours(lengths: Tensor) -> Tensor:
-    """The rows at `LAGS` of each row of series of these lengths; beyond their ends, the number of rows. (row, lag)"""
+def lags_of(periods: Sequence[float], rows: float) -> tuple[int, ...]:
+    """Where to look, in rows: near, and a period away; `periods` of series of so many rows, the strongest first.
+
+    A season need not be a wave: what was there a day before and after says more than waves of a day do.
+    """
+    chosen = list[float]()
+    for period in periods:
+        overtone = any(abs(other / k / period - 1) < 0.02 for other in periods for k in range(2, OVERTONE + 1))
+        near = any(abs(other / period - 1) < ALIKE for other in chosen)
+        if len(NEAR) <= period <= rows / 2 and not overtone and not near:
+            chosen.append(period)
+    far = [round(period) for period in chosen[:PERIODS]]
+    return (*(-lag for lag in far), *NEAR, *far)
+
+
+def neighbours(lengths: Tensor, lags: Sequence[int]) -> Tensor:
+    """The rows at these lags from each row of series of these lengths; beyond their ends, the number of rows.
+
+    (row, lag)
+    """
     ends = lengths.cumsum(0)
     first, last = (torch.repeat_interleave(x, lengths).unsqueeze(1) for x in (ends - lengths, ends - 1))
-    found = torch.arange(int(ends[-1])).unsqueeze(1) + torch.tensor(LAGS)
+    found = torch.arange(int(ends[-1])).unsqueeze(1) + torch.tensor(lags)
     return torch.where((found < first) | (found > last), int(ends[-1]), found)
 
 
@@ -47,11 +68,11 @@ class Correction(nn.Module):
 
     LOG_SCALE = 3.0  # of b, at most
 
-    def __init__(self, columns: int, *, width: int, dropout: float = 0.0):
+    def __init__(self, columns: int, lags: tuple[int, ...], *, width: int, dropout: float = 0.0):
         super().__init__()
-        self.width = width
+        self.lags, self.width = lags, width
         self.layers = nn.Sequential(
-            *(nn.Linear(len(LAGS) * (3 * columns + 1), width), nn.SiLU(), nn.Dropout(dropout)),
+            *(nn.Linear(len(lags) * (3 * columns + 1), width), nn.SiLU(), nn.Dropout(dropout)),
             *(nn.Linear(width, width), nn.SiLU(), nn.Dropout(dropout)),
         )
         self.head = nn.Linear(width, 2 * columns)
@@ -59,10 +80,11 @@ class Correction(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     @classmethod
-    def suited(cls, columns: int, rows: int) -> "Correction":
+    def suited(cls, columns: int, lags: tuple[int, ...], rows: int) -> "Correction":
         """To learn from so many rows: the fewer there are, the narrower, and the more is dropped out."""
         root = math.sqrt(rows)
-        return cls(columns, width=16 * round(min(256, max(48, 2 * root)) / 16), dropout=min(0.4, max(0.1, 10 / root)))
+        width, dropout = 16 * round(min(256, max(48, 2 * root)) / 16), min(0.4, max(0.1, 10 / root))
+        return cls(columns, lags, width=width, dropout=dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         shift, log_scale = self.head(self.layers(x.flatten(1))).chunk(2, dim=1)
