@@ -49,3 +49,12 @@ def sensors(tmp_path: Path) -> Path:
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([["sensor", "when", "temp", "humidity", "note"], *lines])
     return path
+
+
+@pytest.fixture(autouse=True)
+def brief_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network of GPNet trains for an instant."""
+    from gpvae.training import correction
+
+    monkeypatch.setattr(correction, "FIRST_STEPS", 20)
+    monkeypatch.setattr(correction, "ROUNDS", 1)

@@ -92,7 +92,7 @@ def test_categories_are_filled_and_scored(run: Run) -> None:
 def test_demo_writes_tables_and_a_plot(run: Run) -> None:
     result = run("demo", "--minutes", "0.1")
     assert result.exit_code == 0, result.output
-    assert "gp-vae" in result.output
+    assert "gp-net" in result.output
     assert Path("demo/filled.png").read_bytes().startswith(b"\x89PNG")
     with_gaps, filled = cells(Path("demo/weather.csv")), cells(Path("demo/filled.csv"))
     assert sum(cell == "" for row in with_gaps for cell in row) > 500

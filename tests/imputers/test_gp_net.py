@@ -123,3 +123,19 @@ def test_damaged_widths_are_refused(fitted: GPNet) -> None:
     again.schema_ = fitted.schema_
     with pytest.raises(ValueError, match="its widths do not fit its columns"):
         again._restore(tensors, fitted._resolved())
+
+
+def test_nothing_is_filled_beyond_a_bound_unless_asked() -> None:
+    """Rain is never negative, and its zeros come back as zeros in the draws."""
+    rng = np.random.default_rng(0)
+    slow = np.convolve(rng.normal(size=640), np.ones(40) / 40, mode="valid")[:600] * 6
+    values = np.column_stack([np.maximum(0, slow + rng.normal(size=600) - 0.3), rng.normal(size=600)])
+    panel, cells = hidden_table(values)
+    net = GPNet().fit(panel)
+    drawn = net.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0]
+    assert drawn.min() == 0
+    assert 0.2 < (drawn == 0).mean() < 0.9
+    assert "Never seen, so never filled: x0 below 0." in net.describe()
+    free = GPNet(bounded=False).fit(panel)
+    assert free.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0].min() < 0
+    assert not any("never filled" in sentence for sentence in free.describe())

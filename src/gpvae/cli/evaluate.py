@@ -73,14 +73,12 @@ def evaluate(
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
         names = parse_methods(methods, minutes, kind, preset, epochs)
-        kinds = parse_kinds(kind or [], names)
-        categories = categorical_columns(kinds)
+        categories = categorical_columns(kinds := parse_kinds(kind or [], names))
         _, panel = tables.read(source, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
-        settings = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes)
+        imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build_all(names)
         draws = {"level": interval, "samples": samples, "seed": seed}
-        result = evaluation.evaluate(panel, held_out, settings.build_all(names), **draws, verbose=not quiet)
-        categorical_cells = result.cells[:, [panel.columns.index(name) for name in categories]]
-        print_scores(result, interval, int(categorical_cells.sum()))
+        result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
+        print_scores(result, interval, int(result.cells[:, [panel.columns.index(c) for c in categories]].sum()))
         print_gap_scores(result, interval)
         tables.write_report(result, report, force)

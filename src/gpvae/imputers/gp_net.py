@@ -20,6 +20,7 @@ from scipy import special
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpvae.data.bounds import find_bounds
 from gpvae.data.codec import from_json
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
@@ -59,18 +60,21 @@ class Core(NamedTuple):
 class GPNet(Imputer):
     """Fill all columns by `GPFactor`, corrected by a network. Draws are joint over time and columns.
 
+    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`data.bounds`).
     minutes: how long fitting may take; None: until held-out cells say that no more comes. The linear model, which
         comes first, takes the time that it needs. Ctrl-C while the network is trained keeps the best so far.
     """
 
     gives_distributions: ClassVar[bool] = True
 
+    bounded: bool = True
     minutes: float | None = None
     seed: int = 0
     verbose: Show = False
     core_: GPFactor = field(init=False)
     network_: Correction = field(init=False)
     widths_: Widths = field(init=False)
+    bounds_: Floats = field(init=False)  # (column, 2)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -86,6 +90,7 @@ class GPNet(Imputer):
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
             self.core_ = GPFactor().fit(hide(panel, cells))
         self.schema_ = self.core_.schema_
+        self.bounds_ = find_bounds(panel.values)
         with one_thread():
             self._learn(part_of(panel, rows), [each for each in held_out if each.any()], len(panel.values), budget)
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
@@ -213,7 +218,15 @@ class GPNet(Imputer):
                 if cells.any():
                     values = torch.from_numpy(y[cells]).double().unsqueeze(-1)
                     result[cells] = block.model.warp.of(torch.tensor([i])).inverse(values).squeeze(-1).numpy()
+                    result[cells] = result[cells].clip(*self._scaled_bounds[j])
         return result
+
+    @property
+    def _scaled_bounds(self) -> Floats:
+        """(column, 2)"""
+        if not self.bounded:
+            return np.tile([-np.inf, np.inf], (len(self.bounds_), 1))
+        return self.schema_.scaling.apply(self.bounds_.T).T
 
     def _log_steps(self, panel: Panel) -> Floats:
         """Log of the time to the next row, 0 at the end of a series. (row,)"""
@@ -287,7 +300,12 @@ class GPNet(Imputer):
         return self.core_.findings()
 
     def describe(self) -> list[str]:
-        return self.core_.describe()
+        low, high = self.bounds_.T if self.bounded else np.zeros((2, 0))
+        names = self.schema_.columns
+        below = [f"{names[j]} below {low[j]:g}" for j in np.flatnonzero(np.isfinite(low))]
+        above = [f"{names[j]} above {high[j]:g}" for j in np.flatnonzero(np.isfinite(high))]
+        bounds = [f"Never seen, so never filled: {', '.join([*below, *above])}."] if below or above else []
+        return [*self.core_.describe(), *bounds]
 
     def latents(self, data: Any) -> Latents:
         """Posterior mean and deviation of the series that columns share: see `GPFactor.latents`."""
@@ -306,15 +324,20 @@ class GPNet(Imputer):
         return bool(self.verbose)
 
     def _resolved(self) -> Any:
-        return {"core": self.core_._resolved(), "width": self.network_.width, "lags": self.network_.lags}
+        network = {"width": self.network_.width, "lags": self.network_.lags}
+        return {"core": self.core_._resolved(), **network}
 
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"core": self.core_._tensors(), "network": self.network_.state_dict(), "widths": vars(self.widths_)}
-        return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
+        tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
+        return {**tensors, "bounds": torch.from_numpy(self.bounds_)}
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         require_no_nan(tensors)
         parts: dict[str, dict[str, Tensor]] = {"core": {}, "network": {}, "widths": {}}
+        self.bounds_ = tensors.pop("bounds").numpy()
+        if self.bounds_.shape != (len(self.schema_.columns), 2):
+            raise ValueError("its bounds do not fit its columns")
         for name, value in tensors.items():
             part, _, key = name.partition(".")
             parts[part][key] = value
