@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from gpvae.data.panel import Floats
+from gpvae.data.times import Floats
 
 OFTEN, PILE, TIMES = 0.01, 0.05, 3  # shares of a column's values; a pile is so many times as high as what is next to it
 TINY = 0.05  # of the median

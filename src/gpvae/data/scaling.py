@@ -1,12 +1,13 @@
 """Scaling between the data's units and a model's, by the kind of each column."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpvae.data.bounds import find_bounds
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 
 Kind = Literal["real", "positive", "count", "binary", "categorical", "ordinal"]
@@ -14,6 +15,7 @@ Kinds = Mapping[Any, str | Sequence[Any]]  # by column: a kind, or the levels of
 CLASSES = ("binary", "categorical", "ordinal")  # kinds of columns that hold one of a few levels
 DISCRETE = ("count", *CLASSES)
 MAX_LEVELS = 100
+SINGLE = 1e-6  # relative accuracy of single precision
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,21 @@ class Scaling:
     count     x
     classes   the index of x among the column's levels
 
-    A constant column has the kind real and scale 0: it is scaled to 0, and back to its constant.
+    A constant column has the kind real and scale 0: it is scaled to 0, and back to its constant. On the way back,
+    nothing goes beyond the bounds of its column.
     """
 
     shift: Floats  # (feature,) NaN where a column was never observed
     scale: Floats  # (feature,)
     kinds: tuple[Kind, ...] = ()  # (feature,) empty: all real
     levels: tuple[tuple[float, ...], ...] = ()  # (feature,) increasing; for text, the codes of its labels
+    lower: Floats = field(default_factory=lambda: np.empty(0))  # (feature,) NaN where a column has no such bound
+    upper: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.shift), np.nan))
         if not self.kinds:
             object.__setattr__(self, "kinds", ("real",) * len(self.shift))
         if not self.levels:
@@ -95,7 +103,16 @@ class Scaling:
                 values[cells] = np.exp(values[cells])
             else:
                 values[cells] = np.array(self.levels[j])[scaled[cells].astype(np.int64)]
+        for j in np.flatnonzero(~np.isnan(self.lower) | ~np.isnan(self.upper)):
+            cells, slack = feature == j, SINGLE * self.scale[j]  # draws are in single precision
+            inside = np.where(values[cells] < self.lower[j] + slack, self.lower[j], values[cells])
+            values[cells] = np.where(inside > self.upper[j] - slack, self.upper[j], inside)
         return values
+
+    def bounded(self, values: Floats) -> "Scaling":
+        """With the bounds that these values show, in columns of real numbers that vary. (row, feature)"""
+        low, high = np.where(self.varies & self.of_kind("real"), find_bounds(values).T, np.nan)
+        return replace(self, lower=np.where(np.isinf(low), np.nan, low), upper=np.where(np.isinf(high), np.nan, high))
 
     def log_jacobian(self, values: Floats) -> Floats:
         """Log |d scaled / d value|, 0 for discrete columns; added to a log density, it changes to the data's units."""

@@ -29,7 +29,10 @@ class Schema:
 
     def __post_init__(self) -> None:
         scaling, count = self.scaling, len(self.columns)
-        lengths = {len(each) for each in (scaling.shift, scaling.scale, scaling.kinds, scaling.levels)}
+        lengths = {
+            len(each)
+            for each in (scaling.shift, scaling.scale, scaling.kinds, scaling.levels, scaling.lower, scaling.upper)
+        }
         if lengths != {count} or not self.time_unit > 0:
             raise ValueError("columns, scales and times do not fit together")
 

@@ -20,7 +20,6 @@ from scipy import special
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpvae.data.bounds import find_bounds
 from gpvae.data.codec import from_json
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
@@ -60,7 +59,7 @@ class Core(NamedTuple):
 class GPNet(Imputer):
     """Fill all columns by `GPFactor`, corrected by a network. Draws are joint over time and columns.
 
-    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`data.bounds`).
+    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`gpvae.data.bounds`).
     minutes: how long fitting may take; None: until held-out cells say that no more comes. The linear model, which
         comes first, takes the time that it needs. Ctrl-C while the network is trained keeps the best so far.
     """
@@ -74,7 +73,6 @@ class GPNet(Imputer):
     core_: GPFactor = field(init=False)
     network_: Correction = field(init=False)
     widths_: Widths = field(init=False)
-    bounds_: Floats = field(init=False)  # (column, 2)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -89,8 +87,10 @@ class GPNet(Imputer):
         cells[rows] = np.logical_or.reduce(held_out)
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
             self.core_ = GPFactor().fit(hide(panel, cells))
+        if self.bounded:
+            schema = self.core_.schema_
+            self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(panel.values))
         self.schema_ = self.core_.schema_
-        self.bounds_ = find_bounds(panel.values)
         with one_thread():
             self._learn(part_of(panel, rows), [each for each in held_out if each.any()], len(panel.values), budget)
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
@@ -218,15 +218,7 @@ class GPNet(Imputer):
                 if cells.any():
                     values = torch.from_numpy(y[cells]).double().unsqueeze(-1)
                     result[cells] = block.model.warp.of(torch.tensor([i])).inverse(values).squeeze(-1).numpy()
-                    result[cells] = result[cells].clip(*self._scaled_bounds[j])
         return result
-
-    @property
-    def _scaled_bounds(self) -> Floats:
-        """(column, 2)"""
-        if not self.bounded:
-            return np.tile([-np.inf, np.inf], (len(self.bounds_), 1))
-        return self.schema_.scaling.apply(self.bounds_.T).T
 
     def _log_steps(self, panel: Panel) -> Floats:
         """Log of the time to the next row, 0 at the end of a series. (row,)"""
@@ -300,10 +292,9 @@ class GPNet(Imputer):
         return self.core_.findings()
 
     def describe(self) -> list[str]:
-        low, high = self.bounds_.T if self.bounded else np.zeros((2, 0))
-        names = self.schema_.columns
-        below = [f"{names[j]} below {low[j]:g}" for j in np.flatnonzero(np.isfinite(low))]
-        above = [f"{names[j]} above {high[j]:g}" for j in np.flatnonzero(np.isfinite(high))]
+        names, scaling = self.schema_.columns, self.schema_.scaling
+        below = [f"{name} below {x:g}" for name, x in zip(names, scaling.lower, strict=True) if np.isfinite(x)]
+        above = [f"{name} above {x:g}" for name, x in zip(names, scaling.upper, strict=True) if np.isfinite(x)]
         bounds = [f"Never seen, so never filled: {', '.join([*below, *above])}."] if below or above else []
         return [*self.core_.describe(), *bounds]
 
@@ -329,15 +320,11 @@ class GPNet(Imputer):
 
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"core": self.core_._tensors(), "network": self.network_.state_dict(), "widths": vars(self.widths_)}
-        tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
-        return {**tensors, "bounds": torch.from_numpy(self.bounds_)}
+        return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         require_no_nan(tensors)
         parts: dict[str, dict[str, Tensor]] = {"core": {}, "network": {}, "widths": {}}
-        self.bounds_ = tensors.pop("bounds").numpy()
-        if self.bounds_.shape != (len(self.schema_.columns), 2):
-            raise ValueError("its bounds do not fit its columns")
         for name, value in tensors.items():
             part, _, key = name.partition(".")
             parts[part][key] = value
