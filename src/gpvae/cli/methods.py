@@ -1,5 +1,6 @@
 """The methods that commands offer, and how options become an imputer."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class ImputerOptions:
         settings: dict[str, Any] = {"device": self.device, "seed": self.seed, "verbose": show_training()}
         settings |= paper.PRESETS[self.preset] if self.preset else {}
         settings |= {"epochs": self.epochs} if self.epochs else {}
-        settings |= {"minutes": self.minutes} if self.minutes else {}
+        if self.minutes:  # less what has passed since the command was called
+            settings["minutes"] = max(0.01, self.minutes - time.process_time() / 60)
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
