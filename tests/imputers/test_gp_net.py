@@ -1,5 +1,6 @@
 """The default: better than the linear core where that is wrong, the same where it is right, and coherent draws."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,75 @@ def test_nothing_is_filled_beyond_a_bound_unless_asked() -> None:
     drawn = net.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0]
     assert drawn.min() == 0
     assert 0.2 < (drawn == 0).mean() < 0.9
-    assert "Never seen, so never filled: x0 below 0." in net.describe()
+    assert "Bounds that are kept: x0 is never below 0." in net.describe()
     free = GPNet(bounded=False).fit(panel)
     assert free.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0].min() < 0
-    assert not any("never filled" in sentence for sentence in free.describe())
+    assert not any("Bounds" in sentence for sentence in free.describe())
+    truth = np.where(cells, -1.0, np.nan)
+    assert (net.log_likelihood(panel, truth)[:, 0][cells[:, 0]] == -np.inf).all()
+    assert np.isfinite(free.log_likelihood(panel, truth)[:, 0][cells[:, 0]]).all()
+    moved = net.impute(panel).shift({"x0": 5.0}).draws_at(cells)[:, np.nonzero(cells)[1] == 0]
+    np.testing.assert_allclose(moved, drawn + 5, atol=1e-4)
+
+
+def test_draws_obey_the_relations_of_columns() -> None:
+    """a, b and a + b, all missing in the same rows."""
+    rng = np.random.default_rng(0)
+    parts = rng.normal(size=(700, 2)).cumsum(axis=0)
+    values = np.column_stack([parts, parts.sum(axis=1), rng.normal(size=700)])
+    values[100:110, :3] = values[300:306, :3] = np.nan
+    values[::9, 3] = np.nan
+    samples = GPNet().fit(values).impute(values, samples=60).samples
+    broken = np.abs(samples[..., 0] + samples[..., 1] - samples[..., 2]).max()
+    assert broken < 0.05 * samples[:, 105, 2].std()
+
+
+@pytest.mark.parametrize("sort", ["tied", "constant", "sparse"])
+def test_tables_with_nothing_to_learn_are_filled(sort: str) -> None:
+    """Columns that others determine, columns that do not change, and one that is hardly ever there."""
+    rng = np.random.default_rng(0)
+    walk = rng.normal(size=1200).cumsum()
+    values = {
+        "tied": np.column_stack([walk, 2 * walk + 1]),
+        "constant": np.column_stack([np.ones(1200), np.full(1200, 3.0)]),
+        "sparse": np.column_stack([walk, rng.normal(size=1200), np.where(np.arange(1200) < 35, walk, np.nan)]),
+    }[sort]
+    values[5::9, 0] = np.nan
+    for seed in (0, 8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that columns are constant
+            filled = GPNet(seed=seed).fit(values).impute(values, samples=30)
+        assert np.isfinite(filled.mean).all()
+        assert np.isfinite(filled.samples).all()
+
+
+def test_few_draws_are_random_and_many_are_even_quantiles(
+    fitted: GPNet, squares: tuple[Panel, NDArray[np.bool_], Array]
+) -> None:
+    panel, cells, _ = squares
+    one, other = (fitted.impute(panel, samples=1, seed=seed).draws_at(cells) for seed in (1, 2))
+    assert (one != other).mean() > 0.99
+    few = fitted.impute(panel, samples=20, seed=3)
+    many = fitted.impute(panel, samples=2000, seed=3)
+    ratio = few.draws_at(cells).std(axis=0, ddof=1) / many.draws_at(cells).std(axis=0)
+    assert np.median(ratio) == pytest.approx(1, abs=0.1)
+    spread = many.draws_at(cells).std(axis=0) / many.std_rows[cells]
+    assert np.median(spread) == pytest.approx(1, abs=0.1)
+
+
+def test_an_absurd_value_beside_a_gap_gives_no_certainty(fitted: GPNet, squares: tuple[Panel, Any, Array]) -> None:
+    panel, cells, _ = squares
+    values = panel.values.copy()
+    rows = np.flatnonzero(cells[:, 1] & ~cells[:, 0])
+    values[rows, 0] = 50.0
+    lower, upper = fitted.impute(panel.with_values(values)).interval_rows(0.9)
+    usual_lower, usual_upper = fitted.impute(panel).interval_rows(0.9)
+    assert ((upper - lower)[rows, 1] > 0.2 * np.median((usual_upper - usual_lower)[rows, 1])).all()
+
+
+def test_only_wanted_cells_are_drawn(fitted: GPNet, squares: tuple[Panel, Any, Array]) -> None:
+    panel, *_ = squares
+    every, short = fitted.impute(panel, seed=2), fitted.impute(panel, seed=2, max_gap=5)
+    assert 0 < len(short.cells) < len(every.cells)
+    wanted = np.isin(every.cells, short.cells)
+    np.testing.assert_allclose(every.values[wanted], short.values)

@@ -2,7 +2,8 @@
 
 import copy
 import itertools
-from dataclasses import replace
+import os
+import signal
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def masked(seed: int, *, learnable: bool = True) -> Masked:
     residual = values[:, 1:].square() * torch.tensor([1.0, 0.0]) - 1 + 0.3 * noise if learnable else noise
     mean, std = torch.zeros_like(values), torch.ones_like(values)
     rows = CoreRows.of(values, ~hidden, mean, std, torch.zeros(ROWS).double())
-    return Masked(rows, torch.where(hidden, residual, 0), hidden)
+    return Masked(rows.inputs, torch.where(hidden, residual, 0).float(), hidden)
 
 
 NEAR = neighbours(torch.tensor([ROWS]), LAGS)
@@ -77,18 +78,26 @@ def test_without_time_nothing_is_trained() -> None:
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_an_interruption_keeps_the_best_round() -> None:
+@pytest.mark.parametrize("when", [0, 1])
+def test_ctrl_c_keeps_the_best_round(when: int) -> None:
+    """Pressed while the masks of a round are made: the rounds before it count."""
     network, held_out = network_of(), [masked(99)]
 
     def practice(number: int) -> list[Masked]:
-        if number == 1:
-            raise KeyboardInterrupt
+        if number == when:
+            os.kill(os.getpid(), signal.SIGINT)
         return [masked(i) for i in range(4)]
 
     history = train(network, practice, NEAR, held_out, Budget(None), seed=0)
-    assert len(history) == 2
-    assert loss_of(network, held_out, NEAR) == pytest.approx(history[1]["validation"])
-    assert history[1]["validation"] < history[0]["validation"]
+    assert len(history) == 1 + when
+    assert loss_of(network, held_out, NEAR) == pytest.approx(history[-1]["validation"])
+    assert history[-1]["validation"] <= history[0]["validation"]
+
+
+def test_nothing_to_practise_on_ends_training() -> None:
+    nothing = masked(0)
+    nothing = Masked(nothing.inputs, nothing.residual, torch.zeros_like(nothing.hidden))
+    assert len(train(network_of(), lambda _: [nothing], NEAR, [masked(99)], Budget(None), seed=0)) == 1
 
 
 def test_rounds_go_on_and_fit_into_the_time_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +118,7 @@ def test_rounds_go_on_and_fit_into_the_time_that_is_given(monkeypatch: pytest.Mo
     assert planned[:2] == [60, 180]
     assert planned[-1] < 60 * 3 ** (len(planned) - 1)
     assert steps[-1][0] == steps[-1][1]
+    assert 0.1 * next(ticks) < 4.0 + 1.0  # the round that was under way ends with its score
 
 
 def test_reserved_time_is_not_spent() -> None:
@@ -141,4 +151,4 @@ def test_far_residuals_do_not_spoil_the_rest() -> None:
 
 
 def replace_residual(each: Masked, residual: Tensor) -> Masked:
-    return Masked(replace(each.rows), residual, each.hidden)
+    return Masked(each.inputs, residual, each.hidden)

@@ -8,12 +8,13 @@ from typing import NoReturn
 
 import typer
 
-from gpvae.cli.printing import complain, end_quietly, note
+from gpvae.cli.printing import complain, end_quietly, note, start_clock
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Turn errors that a user can act on into one line and exit code 1, Ctrl-C into exit code 130."""
+    start_clock()
     with _warnings_as_notes():
         try:
             yield

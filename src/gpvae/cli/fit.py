@@ -78,7 +78,8 @@ def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path | None,
         with nullcontext() if imputer.shows_progress else working(f"fitting {imputer.name}"):
             imputer.fit(panel, checkpoint=checkpoint, logs=logs)
     except KeyboardInterrupt:
-        stop(f"Run the same command again to resume from {checkpoint}." if checkpoint else "")
+        kept = checkpoint is not None and checkpoint.exists()
+        stop(f"Run the same command again to resume from {checkpoint}." if kept else "")
     if found := " ".join(imputer.describe()):
         say(found)
 

@@ -1,6 +1,5 @@
 """The methods that commands offer, and how options become an imputer."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ class ImputerOptions:
 
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
-        from gpvae.cli.printing import show_training
+        from gpvae.cli.printing import seconds_since_start, show_training
 
         if self.preset and method != NETWORK:
             raise DataError(f"--preset works only with {NETWORK}, not with {method}")
@@ -43,7 +42,7 @@ class ImputerOptions:
         settings |= paper.PRESETS[self.preset] if self.preset else {}
         settings |= {"epochs": self.epochs} if self.epochs else {}
         if self.minutes:  # less what has passed since the command was called
-            settings["minutes"] = max(0.01, self.minutes - time.process_time() / 60)
+            settings["minutes"] = max(0.01, self.minutes - seconds_since_start() / 60)
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpvae.paper.reproduction import Table as PaperTable
     from gpvae.training.progress import Show
 
+_started = time.monotonic()
 BROKEN_PIPE = 128 + 13  # the code of a program that SIGPIPE ended
 
 
@@ -59,6 +61,17 @@ def print_table(content: bytes) -> None:
     """To standard output."""
     _table_output.buffer.write(content)
     _table_output.flush()
+
+
+def start_clock() -> None:
+    """When a command begins."""
+    global _started
+    _started = time.monotonic()
+
+
+def seconds_since_start() -> float:
+    """Of the command."""
+    return time.monotonic() - _started
 
 
 def set_quiet(quiet: bool) -> None:

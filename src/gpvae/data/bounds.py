@@ -1,8 +1,9 @@
 """Bounds that a column does not cross: nothing below 0 is rain, nothing above 100 is a percentage.
 
 A bound is exact, and the data must show it. The least value is one where it piles up: it is there far more often than
-the next one. 0 is one if it is the least value and there often enough, or if all values are positive and some of them
-tiny beside the usual ones. The same for the greatest; 1 and 100 bound shares and percentages of columns that 0 bounds.
+the next one. 0 is one if it is the least value and there often enough, or if all values are positive, skewed, and some
+of them tiny beside the usual ones. The greatest value is one where it piles up, and 1 and 100 are where they bound
+shares and percentages, which 0 bounds, too.
 """
 
 import math
@@ -11,8 +12,8 @@ import numpy as np
 
 from gpvae.data.times import Floats
 
-OFTEN, PILE, TIMES = 0.01, 0.05, 3  # shares of a column's values; a pile is so many times as high as what is next to it
-TINY = 0.05  # of the median
+OFTEN, PILE, TIMES = 0.02, 0.05, 3  # shares of a column's values; a pile is so many times as high as what is next to it
+TINY, SKEWED = 0.1, 1.1  # of the median: a tiny value, and a mean that is far above it
 LEAST = 20  # values that a column must have
 
 
@@ -35,7 +36,7 @@ def _bounds(seen: Floats) -> tuple[float, float]:
 def _least(distinct: Floats, share: Floats, median: float) -> float:
     if distinct[0] == 0 and share[0] >= OFTEN:
         return 0.0
-    if 0 < distinct[0] < TINY * median:
+    if distinct[0] > 0 and share[distinct < TINY * median].sum() >= OFTEN and distinct @ share > SKEWED * median:
         return 0.0
     return float(distinct[0]) if _piles_up(share) else -math.inf
 

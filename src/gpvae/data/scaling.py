@@ -109,6 +109,12 @@ class Scaling:
             values[cells] = np.where(inside > self.upper[j] - slack, self.upper[j], inside)
         return values
 
+    def scaled_bound(self, name: Literal["lower", "upper"]) -> Floats:
+        """In the model's units, infinite where there is none. (feature,)"""
+        bound = getattr(self, name)
+        scaled = (bound - self.shift) / np.where(self.scale > 0, self.scale, 1)
+        return np.where(np.isnan(bound), np.inf if name == "upper" else -np.inf, scaled)
+
     def bounded(self, values: Floats) -> "Scaling":
         """With the bounds that these values show, in columns of real numbers that vary. (row, feature)"""
         low, high = np.where(self.varies & self.of_kind("real"), find_bounds(values).T, np.nan)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gpvae.data.codec import from_json
 from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.scaling import SINGLE
 from gpvae.data.schema import Schema
 from gpvae.gp.threads import one_thread
 from gpvae.imputers.base import Imputer, Prediction, fingerprint
@@ -31,7 +32,7 @@ from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.latent_view import Latents, LatentView
 from gpvae.imputers.model_folder import require_no_nan
 from gpvae.imputers.neural import only_shapes_of
-from gpvae.imputers.widths import Evidence, Widths, fit_widths, gap_kinds
+from gpvae.imputers.widths import Evidence, Widths, fit_widths, gap_kinds, normal_log_factor
 from gpvae.missingness import hide
 from gpvae.models.correction import CoreRows, Correction, lags_of, neighbours
 from gpvae.training.correction import Budget, Masked, Report, train
@@ -44,6 +45,7 @@ ROWS, NUMBERS = 16_384, 2_000_000  # that are practised on, at most: rows, and c
 MASKS = 16  # that each round adds
 PASSES_TO_FILL = 8  # times as long as a pass over a row takes to fill it, with 100 draws
 NODES = (np.arange(33) + 0.5) / 33  # quantile levels that the deviation is computed from; the middle one is the median
+EVENLY = 50  # draws of a cell from which on they are its even quantiles
 EVEN = 0.95  # of the steps are of the same length, where seasons are looked up by rows
 CHUNK = 2**14  # cells whose draws are computed together
 
@@ -52,7 +54,7 @@ class Core(NamedTuple):
     """The linear model's posterior of the rows of a panel, in columns that vary."""
 
     rows: CoreRows
-    draws: NDArray[np.float32]  # (missing cell, sample) of (x̃ - m) / s
+    draws: NDArray[np.float32]  # (cell, sample) of (x̃ - m) / s
 
 
 @dataclass(eq=False, repr=False)
@@ -82,59 +84,71 @@ class GPNet(Imputer):
         started, budget = time.perf_counter(), Budget(None if self.minutes is None else 60 * self.minutes)
         panel = self._read(data)
         rows = practice_rows(panel, min(ROWS, NUMBERS // len(panel.columns)), self.seed)
-        held_out = self._held_out(part_of(panel, rows))
+        held_out = self._held_out(part_of(panel, rows), panel.values)
         cells = np.zeros(panel.values.shape, dtype=bool)
         cells[rows] = np.logical_or.reduce(held_out)
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
             self.core_ = GPFactor().fit(hide(panel, cells))
         if self.bounded:
             schema = self.core_.schema_
-            self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(panel.values))
+            self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(np.where(cells, np.nan, panel.values)))
         self.schema_ = self.core_.schema_
         with one_thread():
-            self._learn(part_of(panel, rows), [each for each in held_out if each.any()], len(panel.values), budget)
+            self._learn(panel, rows, [each for each in held_out if each.any()], budget)
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
         self.seconds_ = time.perf_counter() - started
         return self
 
-    def _held_out(self, part: Panel) -> list[Bools]:
-        """Sorts of held-out cells; none where there are too few to learn from. (row, column) each"""
+    def _held_out(self, part: Panel, whole: Floats) -> list[Bools]:
+        """Sorts of held-out cells; none where there are too few to learn from. (row, column) each
+
+        Columns that would keep less than half of their cells, or a single value, keep all.
+        """
         nothing = [np.zeros(part.values.shape, dtype=bool)]
         if HELD_OUT * part.observed.sum() < LEAST:
             return nothing
         sorts = held_out_sorts(part, HELD_OUT, self.seed)
+        held_out = np.logical_or.reduce(sorts)
+        rest = np.where(held_out, np.nan, part.values)
+        for j in np.flatnonzero(held_out.any(axis=0)):
+            seen = rest[~np.isnan(rest[:, j]), j]
+            if 2 * held_out[:, j].sum() > np.isfinite(whole[:, j]).sum() or not len(seen) or np.ptp(seen) == 0:
+                for sort in sorts:
+                    sort[:, j] = False
         return sorts if np.logical_or.reduce(sorts).sum() >= LEAST else nothing
 
-    def _learn(self, part: Panel, held_out: list[Bools], rows: int, budget: Budget) -> None:
+    def _learn(self, panel: Panel, rows: NDArray[np.int64], held_out: list[Bools], budget: Budget) -> None:
         """The correction, and how far to trust it."""
+        part = part_of(panel, rows)
         columns = int(self.schema_.scaling.varies.sum())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(self.seed))
-            self.network_ = Correction.suited(columns, self._lags(part), len(part.values))
+            self.network_ = Correction.suited(columns, self._lags(panel), len(part.values))
             self.widths_, self.history_ = Widths.untrained(columns), []
-            if not held_out:
+            if not held_out or not self._corrected.any():
                 self.network_.eval()
                 return
             started = time.monotonic()
             examined = self._masked(part, held_out)
-            pass_of_a_row = (time.monotonic() - started) / (len(held_out) * len(part.values))
-            budget.reserve(PASSES_TO_FILL * pass_of_a_row * rows)
+            seconds = (time.monotonic() - started) / len(held_out)  # of a pass over the rows that are practised on
+            budget.reserve(PASSES_TO_FILL * seconds * len(panel.values) / len(part.values))
             visible = hide(part, np.logical_or.reduce(held_out))
             with steps_bar("correcting", show=self.verbose) as report:
-                self.history_ = self._train(visible, examined, budget, report)
+                self.history_ = self._train(visible, examined, budget, MASKS * seconds, report)
             evidence = self._evidence(part, held_out, examined)
             if len(evidence.column):
                 self.widths_ = fit_widths(evidence, columns)
 
     def _train(
-        self, visible: Panel, examined: list[Masked], budget: Budget, report: Report | None
+        self, visible: Panel, examined: list[Masked], budget: Budget, seconds: float, report: Report | None
     ) -> list[dict[str, float]]:
         near = self._neighbours(visible)
 
         def masked(number: int) -> list[Masked]:
             return self._masked(visible, masks(visible, MASKS, [self.seed, number]))
 
-        return train(self.network_, masked, near, examined, budget, seed=int(self.seed), report=report)
+        seed = int(self.seed)
+        return train(self.network_, masked, near, examined, budget, seed=seed, seconds=seconds, report=report)
 
     def _masked(self, panel: Panel, hidden: list[Bools]) -> list[Masked]:
         """What the linear model says when these cells are hidden, one set at a time."""
@@ -145,15 +159,14 @@ class GPNet(Imputer):
         for i, cells in enumerate(hidden):
             at = slice(i * count, (i + 1) * count)
             asked = torch.from_numpy(cells[:, varies] & panel.observed[:, varies] & self._corrected)
-            residual = torch.where(asked, (y - core.mean[at]) / core.std[at], 0)
-            inputs = torch.cat([core.inputs[at], core.inputs[-1:]])
-            found.append(Masked(CoreRows(core.mean[at], core.std[at], inputs), residual, asked))
+            residual = torch.where(asked, (y - core.mean[at]) / core.std[at], 0).float()
+            found.append(Masked(torch.cat([core.inputs[at], core.inputs[-1:]]), residual, asked))
         return found
 
     def _evidence(self, part: Panel, held_out: list[Bools], examined: list[Masked]) -> Evidence:
         near, found = self._neighbours(part), list[tuple[Any, ...]]()
         for cells, each in zip(held_out, examined, strict=True):
-            shift, log_scale = self.network_.of_rows(each.rows, near)
+            shift, log_scale = self.network_.of_rows(each.inputs, near)
             row, column = each.hidden.nonzero().T
             kinds = gap_kinds(hide(part, cells), self.schema_.scaling.varies)[row, column]
             at = row, column
@@ -161,12 +174,17 @@ class GPNet(Imputer):
         column, kind, *tensors = zip(*found, strict=True)
         return Evidence(np.concatenate(column), np.concatenate(kind), *(torch.cat(each) for each in tensors))
 
-    def _lags(self, part: Panel) -> tuple[int, ...]:
-        """With periods only where rows are evenly spaced."""
-        regular = np.isclose(part.time_steps, self.schema_.time_unit, rtol=1e-3)
-        even = regular.sum() > EVEN * len(regular)
-        waves = [float(w) for block in self.core_.blocks_ for w in block.model.frequency if w > 0]
-        return lags_of([2 * np.pi / w for w in waves] if even else [], float(np.median(part.lengths)))
+    def _lags(self, panel: Panel) -> tuple[int, ...]:
+        """With a period only where rows are evenly spaced."""
+        regular = np.isclose(panel.time_steps, self.schema_.time_unit, rtol=1e-3)
+        strengths = dict[float, float]()
+        if regular.sum() > EVEN * len(regular):
+            for model in (block.model for block in self.core_.blocks_):
+                squares = model.weights.square().sum(0)
+                for weight, j in zip(squares.tolist(), model.latent_of_weight, strict=True):
+                    if (omega := float(model.frequency[j])) > 0:
+                        strengths[2 * np.pi / omega] = strengths.get(2 * np.pi / omega, 0.0) + weight
+        return lags_of(sorted(strengths, key=lambda period: -strengths[period]), float(np.median(panel.lengths)))
 
     def _neighbours(self, panel: Panel) -> Tensor:
         return neighbours(torch.from_numpy(panel.lengths), self.network_.lags)
@@ -179,14 +197,16 @@ class GPNet(Imputer):
             corrected[list(block.columns)] &= ~block.model.relations.involved.numpy()
         return corrected[self.schema_.scaling.varies]
 
-    def _core(self, panel: Panel, samples: int = 0, seed: int = 0) -> Core:
+    def _core(self, panel: Panel, wanted: Bools | None = None, samples: int = 0, seed: int = 0) -> Core:
+        """Draws are those of the cells `wanted` (row, column that varies)."""
         varies = self.schema_.scaling.varies
         place = np.cumsum(varies) - 1  # among the columns that vary
         missing = ~panel.observed[:, varies]
+        wanted = np.zeros_like(missing) if wanted is None else wanted
         number = np.full(missing.shape, -1)
-        number[missing] = np.arange(missing.sum())
+        number[wanted] = np.arange(wanted.sum())
         mean, std = np.zeros(missing.shape), np.ones(missing.shape)
-        draws = np.zeros((int(missing.sum()), samples), dtype=np.float32)
+        draws = np.zeros((int(wanted.sum()), samples), dtype=np.float32)
         for part in self.core_.posteriors(panel, samples, seed):
             columns = place[list(part.block.columns)]
             at = np.ix_(part.rows, columns)
@@ -228,44 +248,67 @@ class GPNet(Imputer):
 
     def _located(self, panel: Panel, core: CoreRows) -> tuple[Tensor, Tensor]:
         """Location and scale of a measurement in each cell. (row, column)"""
-        shift, log_scale = self.network_.of_rows(core, self._neighbours(panel))
+        shift, log_scale = self.network_.of_rows(core.inputs, self._neighbours(panel))
         log_scale = self.widths_.log_scale(log_scale, gap_kinds(panel, self.schema_.scaling.varies))
         return core.mean + core.std * self.widths_.blend * shift, core.std * log_scale.exp()
 
     @one_thread()
     def _fill(self, panel: Panel, missing: Bools, samples: int, seed: int) -> Prediction:
         """Constant columns get their constant; the others what `_located` says."""
-        varies = self.schema_.scaling.varies
-        core, draws = self._core(panel, samples, seed)
-        location, scale = (x.numpy() for x in self._located(panel, core))
-        row, column = np.nonzero(~panel.observed[:, varies])
-        wanted = missing[:, varies][row, column]
-        row, column, draws = row[wanted], column[wanted], draws[wanted]
-        varying = varies[np.nonzero(missing)[1]]
-        median, std = (np.zeros(len(varying)) for _ in range(2))
-        scaled = np.zeros((len(varying), samples), dtype=np.float32)
-        filled = self._cells(location[row, column], scale[row, column], column, draws)
-        median[varying], std[varying], scaled[varying] = filled
+        varies, scaling = self.schema_.scaling.varies, self.schema_.scaling
+        row, column = np.nonzero(missing[:, varies])
+        core, draws = self._core(panel, missing[:, varies], samples, seed)
+        location, scale = (x.numpy()[row, column] for x in self._located(panel, core))
         feature = np.nonzero(missing)[1]
-        scaling = self.schema_.scaling
-        return Prediction(scaling.undo(median, feature), std * scaling.scale[feature], scaled, stratified=True)
+        varying = varies[feature]
+        median, std, scaled = np.zeros(len(feature)), np.zeros(len(feature)), draws
+        median[~varying] = scaling.undo(median[~varying], feature[~varying])
+        median[varying], std[varying] = self._moments(location, scale, column)
+        self._take_quantiles(draws, location, scale, column)
+        if not varying.all():
+            scaled = np.zeros((len(feature), samples), dtype=np.float32)
+            scaled[varying] = draws
+        return Prediction(median, std, scaled, stratified=samples >= EVENLY)
 
-    def _cells(
-        self, location: Floats, scale: Floats, column: NDArray[np.int64], draws: NDArray[np.float32]
-    ) -> tuple[Floats, Floats, NDArray[np.float32]]:
-        """Median, deviation and draws of cells, in scaled units; draws keep their order, and take even quantiles."""
-        tails, samples = float(self.widths_.tails), draws.shape[1]
-        nodes, levels = (special.stdtrit(tails, x) for x in (NODES, (np.arange(samples) + 0.5) / samples))
-        median, std, scaled = np.zeros(len(location)), np.zeros(len(location)), np.empty_like(draws)
-        for first in range(0, len(location), CHUNK):
+    def _moments(self, location: Floats, scale: Floats, column: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Median and deviation of cells, in the data's units."""
+        tails = float(self.widths_.tails)
+        nodes = special.stdtrit(tails, NODES)
+        inner = np.sqrt(tails / (tails - 2)) / nodes.std()  # what the nodes miss of the tails, where the warp is a line
+        feature, median, std = np.flatnonzero(self.schema_.scaling.varies)[column], *np.zeros((2, len(column)))
+        for first in range(0, len(column), CHUNK):
             at = slice(first, first + CHUNK)
-            centre, width = location[at, None], scale[at, None]
-            values = self._unwarped(centre + width * nodes, column[at])
-            median[at], std[at] = values[:, len(NODES) // 2], values.std(1)
-            rank = draws[at].argsort(1).argsort(1)
-            quantiles = self._unwarped(centre + width * levels, column[at])
-            scaled[at] = np.take_along_axis(quantiles, rank, axis=1)
-        return median, std, scaled
+            scaled = self._unwarped(location[at, None] + scale[at, None] * nodes, column[at])
+            values = self.schema_.scaling.undo(scaled, feature[at])
+            median[at], std[at] = values[:, len(NODES) // 2], inner * values.std(1)
+        return median, std
+
+    def _take_quantiles(
+        self, draws: NDArray[np.float32], location: Floats, scale: Floats, column: NDArray[np.int64]
+    ) -> None:
+        """Turn draws (cell, sample) of the linear model, standard normal, into draws of the cells, in scaled units.
+
+        Of many draws of a cell the ranks are kept, and their values are even quantiles. In columns that others
+        determine the values are kept as they are, so that draws obey the relations.
+        """
+        tails, samples, corrected = float(self.widths_.tails), draws.shape[1], self._corrected
+        levels = special.stdtrit(tails, (np.arange(samples) + 0.5) / samples)
+        for first in range(0, len(column), CHUNK):
+            at = slice(first, first + CHUNK)
+            normal = draws[at].astype(np.float64)
+            if samples >= EVENLY:
+                quantiles = levels[normal.argsort(1).argsort(1)]
+            else:
+                quantiles = special.stdtrit(tails, special.ndtr(normal))
+            tied = ~corrected[column[at], None]
+            width = np.where(tied, scale[at, None] / np.exp(self._tied_log_factor), scale[at, None])
+            y = location[at, None] + width * np.where(tied, normal, quantiles)
+            draws[at] = self._unwarped(y, column[at])
+
+    @property
+    def _tied_log_factor(self) -> float:
+        """By which the scale of columns that are not corrected was changed for the tails of Student's t."""
+        return 0.0 if not self.widths_.cells.any() else normal_log_factor(float(self.widths_.tails))
 
     @one_thread()
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
@@ -279,7 +322,9 @@ class GPNet(Imputer):
             y = block.model.warp(values)
             log_density = student.log_prob((y - location[:, at]) / scale[:, at]) - scale[:, at].log()
             density[:, columns] = (block.model.warp.log_slope(values) + block.doubted(y, log_density)).numpy()
-        return density
+        slack = SINGLE * np.maximum(1, np.abs(scaled))
+        low, high = (self.schema_.scaling.scaled_bound(end) for end in ("lower", "upper"))
+        return np.where((scaled < low - slack) | (scaled > high + slack), -np.inf, density)
 
     def _new_schema(self, panel: Panel) -> Schema:
         return Schema.of(panel, standardise=True)
@@ -293,9 +338,9 @@ class GPNet(Imputer):
 
     def describe(self) -> list[str]:
         names, scaling = self.schema_.columns, self.schema_.scaling
-        below = [f"{name} below {x:g}" for name, x in zip(names, scaling.lower, strict=True) if np.isfinite(x)]
-        above = [f"{name} above {x:g}" for name, x in zip(names, scaling.upper, strict=True) if np.isfinite(x)]
-        bounds = [f"Never seen, so never filled: {', '.join([*below, *above])}."] if below or above else []
+        below = [f"{name} is never below {x:g}" for name, x in zip(names, scaling.lower, strict=True) if np.isfinite(x)]
+        above = [f"{name} is never above {x:g}" for name, x in zip(names, scaling.upper, strict=True) if np.isfinite(x)]
+        bounds = [f"Bounds that are kept: {'; '.join([*below, *above])}."] if below or above else []
         return [*self.core_.describe(), *bounds]
 
     def latents(self, data: Any) -> Latents:

@@ -53,4 +53,8 @@ def _shifted_draws(draws: Draws, delta: Floats) -> Draws:
     """Scaled draws of columns that do not vary, whose scale is 0, are not shifted."""
     scale = draws.scaling.scale[draws.feature]
     scaled_delta = np.divide(delta, scale, out=np.zeros_like(delta), where=delta != 0)
-    return replace(draws, scaled=draws.scaled + scaled_delta.astype(np.float32)[:, None])
+    scaling = draws.scaling
+    moved = np.zeros(len(scaling.shift))
+    moved[draws.feature] = delta  # the same of all cells of a column
+    scaling = replace(scaling, lower=scaling.lower + moved, upper=scaling.upper + moved)
+    return replace(draws, scaled=draws.scaled + scaled_delta.astype(np.float32)[:, None], scaling=scaling)

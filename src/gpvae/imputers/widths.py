@@ -87,7 +87,7 @@ def fit_widths(evidence: Evidence, columns: int) -> Widths:
     present = np.unique(evidence.column).tolist()
     of_column = {d: (needed[evidence.column == d], weights[evidence.column == d]) for d in present}
     by_column, by_kind = fit_log_factors(of_column)
-    factors = np.full(columns, np.log(special.ndtri((1 + LEVEL) / 2) / furthest))
+    factors = np.full(columns, normal_log_factor(tails))
     kind = np.zeros((columns, len(KINDS)))
     factors[present], kind[present] = [by_column[d] for d in present], by_kind
     return Widths(
@@ -97,6 +97,11 @@ def fit_widths(evidence: Evidence, columns: int) -> Widths:
         torch.tensor(tails, dtype=torch.float64),
         torch.from_numpy(weights.sum(0)),
     )
+
+
+def normal_log_factor(tails: float) -> float:
+    """On the scale of Student's t, so that its 90 % interval is that of a normal distribution."""
+    return float(np.log(special.ndtri((1 + LEVEL) / 2) / special.stdtrit(tails, (1 + LEVEL) / 2)))
 
 
 def _blends(evidence: Evidence, columns: int) -> Tensor:

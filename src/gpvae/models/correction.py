@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 NEAR = (-2, -1, 0, 1, 2)  # rows that the network sees
-PERIODS = 2  # a period before and after which it looks, too, at most
-OVERTONE, ALIKE = 6, 0.1  # a period is that of a longer one's overtone; or as good as another
+OVERTONE = 6  # a period that is a half, a third, … to this part of another one
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,16 @@ class CoreRows:
 
 
 def lags_of(periods: Sequence[float], rows: float) -> tuple[int, ...]:
-    """Where to look, in rows: near, and a period away; `periods` of series of so many rows, the strongest first.
+    """Where to look, in rows: near, and a season away; `periods` of series of so many rows, the strongest first.
 
-    A season need not be a wave: what was there a day before and after says more than waves of a day do.
+    A season need not be a wave: what was there a day before and after says more than waves of a day do. A second season
+    made the network too wide for what there was to learn from.
     """
-    chosen = list[float]()
     for period in periods:
         overtone = any(abs(other / k / period - 1) < 0.02 for other in periods for k in range(2, OVERTONE + 1))
-        near = any(abs(other / period - 1) < ALIKE for other in chosen)
-        if len(NEAR) <= period <= rows / 2 and not overtone and not near:
-            chosen.append(period)
-    far = [round(period) for period in chosen[:PERIODS]]
-    return (*(-lag for lag in far), *NEAR, *far)
+        if len(NEAR) <= period <= rows / 2 and not overtone:
+            return (-round(period), *NEAR, round(period))
+    return NEAR
 
 
 def neighbours(lengths: Tensor, lags: Sequence[int]) -> Tensor:
@@ -66,7 +63,9 @@ def neighbours(lengths: Tensor, lags: Sequence[int]) -> Tensor:
 class Correction(nn.Module):
     """a and b of rows. (row, lag, input) → (row, column) each"""
 
-    LOG_SCALE = 3.0  # of b, at most
+    SHIFT, LOG_SCALE = 10.0, 3.0  # of a and b, at most
+    low: Tensor  # (input,) the range of what was seen in training; what lies beyond is taken for its end
+    high: Tensor
 
     def __init__(self, columns: int, lags: tuple[int, ...], *, width: int, dropout: float = 0.0):
         super().__init__()
@@ -75,6 +74,8 @@ class Correction(nn.Module):
             *(nn.Linear(len(lags) * (3 * columns + 1), width), nn.SiLU(), nn.Dropout(dropout)),
             *(nn.Linear(width, width), nn.SiLU(), nn.Dropout(dropout)),
         )
+        self.register_buffer("low", torch.full((3 * columns + 1,), -math.inf))
+        self.register_buffer("high", torch.full((3 * columns + 1,), math.inf))
         self.head = nn.Linear(width, 2 * columns)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -87,12 +88,20 @@ class Correction(nn.Module):
         return cls(columns, lags, width=width, dropout=dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.minimum(torch.maximum(x, self.low), self.high)
         shift, log_scale = self.head(self.layers(x.flatten(1))).chunk(2, dim=1)
-        return shift, self.LOG_SCALE * torch.tanh(log_scale / self.LOG_SCALE)
+        return self.SHIFT * torch.tanh(shift / self.SHIFT), self.LOG_SCALE * torch.tanh(log_scale / self.LOG_SCALE)
+
+    def see(self, inputs: Tensor) -> None:
+        """Remember the range of these inputs (…, input) and of those before."""
+        low, high = inputs.flatten(0, -2).aminmax(dim=0)
+        seen = self.low.isfinite()
+        self.low.copy_(torch.where(seen, torch.minimum(self.low, low), low))
+        self.high.copy_(torch.where(seen, torch.maximum(self.high, high), high))
 
     @torch.no_grad()
-    def of_rows(self, rows: CoreRows, neighbours: Tensor, chunk: int = 2**14) -> tuple[Tensor, Tensor]:
-        """Of all rows, some at a time. (row, column) each"""
-        parts = [self(rows.inputs[each]) for each in neighbours.split(chunk)]
+    def of_rows(self, inputs: Tensor, neighbours: Tensor, chunk: int = 2**14) -> tuple[Tensor, Tensor]:
+        """Of all rows, some at a time; `inputs` as those of `CoreRows`. (row, column) each"""
+        parts = [self(inputs[each]) for each in neighbours.split(chunk)]
         shift, log_scale = (torch.cat(x) for x in zip(*parts, strict=True))
         return shift, log_scale

@@ -37,8 +37,8 @@ def _longer(coverage: Coverage) -> str:
     """Where the table has gaps that are longer than any of those that were held out."""
     panel = coverage.imputation.panel
     gaps = find_runs(panel, ~panel.observed & _known_columns(coverage))
+    checked = int(find_runs(panel, coverage.cells).length.max())
     held_out = np.logical_or.reduceat(coverage.cells[gaps.cells()], gaps.offsets)
-    checked = int(gaps.length[held_out].max())
     longer = gaps.length[~held_out & (gaps.length > checked)]
     if not len(longer):
         return ""

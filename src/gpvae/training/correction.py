@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae.models.correction import CoreRows, Correction
+from gpvae.models.correction import Correction
 from gpvae.training.config import TrainingError
 from gpvae.training.interrupt import interrupts_between_steps
 
@@ -27,6 +27,7 @@ FIRST_STEPS, LONGER = 1000, 3  # of the first round, and how many times as many 
 ROUNDS = 3  # where no time is given
 PASSES = 40  # through the rows of a round, at most: small tables are memorised sooner
 LEAST_STEPS = 50
+NUMBERS = 2**28  # of inputs that are kept, 1 GB
 TAILS = 5.0  # degrees of freedom of the loss
 FURTHEST = 20.0  # deviations: what is further off pulls no more
 GAIN = 0.004  # nats of a held-out cell that a round must bring for another to follow
@@ -35,7 +36,7 @@ GAIN = 0.004  # nats of a held-out cell that a round must bring for another to f
 class Masked(NamedTuple):
     """Rows of which some cells were hidden."""
 
-    rows: CoreRows
+    inputs: Tensor  # (row + 1, input) those of `CoreRows`
     residual: Tensor  # (row, column) (y - m) / s of hidden cells
     hidden: Tensor  # (row, column) bool
 
@@ -67,14 +68,16 @@ def train(
     budget: Budget,
     *,
     seed: int,
+    seconds: float = 0.0,
     report: Report | None = None,
 ) -> list[dict[str, float]]:
     """Leave the network with the weights of its best round; the held-out loss of each round, the first without it.
 
-    masked: the masks that a round adds to those of earlier ones. Ctrl-C ends training, and keeps the best round so far.
+    masked: the masks that a round adds to those of earlier ones; it takes about so many seconds. Ctrl-C ends training,
+        and keeps the best round so far.
     """
     best, weights = loss_of(network, held_out, neighbours), copy.deepcopy(network.state_dict())
-    history, pace, seconds, pool = [{"validation": best}], 0.0, 0.0, list[Masked]()
+    history, pace, pool = [{"validation": best}], 0.0, list[Masked]()
 
     def shown(step: int, steps: int) -> None:
         if report is not None:
@@ -85,9 +88,12 @@ def train(
             started = monotonic()
             if budget.left < seconds + LEAST_STEPS * pace or interrupted():
                 break
-            pool += masked(number)
+            pool = _latest([*pool, *masked(number)])
             seconds = monotonic() - started
             examples = _Examples(pool, neighbours)
+            if not len(examples) or interrupted():
+                break
+            network.see(examples.inputs)
             steps = min(FIRST_STEPS * LONGER**number, math.ceil(PASSES * len(examples) / BATCH))
             pace = _round(network, examples, steps, step_generator(seed, number), interrupted, budget, shown)
             loss = loss_of(network, held_out, neighbours)
@@ -106,12 +112,17 @@ def step_generator(seed: int, number: int) -> Generator:
     return Generator().manual_seed(int(np.random.SeedSequence([seed, number]).generate_state(1)[0]))
 
 
+def _latest(pool: list[Masked]) -> list[Masked]:
+    """As many as memory should hold."""
+    return pool[-max(1, NUMBERS // pool[0].inputs.numel()) :]
+
+
 class _Examples:
     """Rows with a hidden cell, of all masks together."""
 
     def __init__(self, masked: list[Masked], neighbours: Tensor):
-        self.inputs = torch.stack([each.rows.inputs for each in masked])
-        self.residual = torch.stack([each.residual for each in masked]).float().clamp(-FURTHEST, FURTHEST)
+        self.inputs = torch.stack([each.inputs for each in masked])
+        self.residual = torch.stack([each.residual for each in masked]).clamp(-FURTHEST, FURTHEST)
         self.hidden, self.neighbours = torch.stack([each.hidden for each in masked]), neighbours
         self.place = self.hidden.any(-1).nonzero()  # (example, 2) mask and row
 
@@ -182,8 +193,8 @@ def loss_of(network: Correction, masked: list[Masked], neighbours: Tensor) -> fl
     network.eval()
     total, cells = 0.0, 0
     for each in masked:
-        shift, log_scale = network.of_rows(each.rows, neighbours)
-        residual = each.residual.float().clamp(-FURTHEST, FURTHEST)
+        shift, log_scale = network.of_rows(each.inputs, neighbours)
+        residual = each.residual.clamp(-FURTHEST, FURTHEST)
         total += float(student_nll(residual - shift, log_scale)[each.hidden].double().sum())
         cells += int(each.hidden.sum())
     return total / max(1, cells)

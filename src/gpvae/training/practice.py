@@ -11,14 +11,14 @@ from gpvae import missingness
 from gpvae.data.panel import Bools, Panel
 from gpvae.data.runs import find_runs
 
-STRETCH = 1024  # rows of a long series that are practised on together
+STRETCH = 2048  # rows of a long series that are practised on together
 SHORT, LONG = 12, 48  # rows of runs, at most, if the table's own gaps are no longer
 LONGEST = 0.1  # of a series
 ENOUGH = 30  # observed cells of a column from which some are held out
 
 
 def practice_rows(panel: Panel, most: int, seed: int) -> NDArray[np.int64]:
-    """All rows of the panel, or those of stretches of it, evenly spread, about `most` in all."""
+    """All rows of the panel, or those of stretches of it chosen at random, about `most` in all."""
     if len(panel.values) <= most:
         return np.arange(len(panel.values))
     ends = panel.starts + panel.lengths
