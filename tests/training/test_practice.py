@@ -66,11 +66,13 @@ def test_gaps_are_as_long_as_the_tables_own_but_no_longer_than_a_tenth() -> None
 
 def test_masks_differ_and_hide_only_what_is_observed() -> None:
     panel = table(gaps=0.2)
-    found = masks(panel, 16, [0])
+    found = masks(panel, 16, 0)
     assert all(each.any() for each in found)
     assert not any((each & ~panel.observed).any() for each in found)
     assert len({each.tobytes() for each in found}) == 16
-    assert all(np.array_equal(*pair) for pair in zip(found, masks(panel, 16, [0]), strict=True))
+    assert all(
+        np.array_equal(*pair) for pair in zip(found, [*masks(panel, 5, 0), *masks(panel, 11, 0, first=5)], strict=True)
+    )
 
 
 def test_long_tables_are_practised_on_in_stretches() -> None:

@@ -41,8 +41,8 @@ from gpvae.training.progress import Show, busy, steps_bar
 
 HELD_OUT = 0.1  # of the cells that are practised on
 LEAST = 100  # held-out cells; with fewer, the linear model is used as it is
-ROWS, NUMBERS = 16_384, 2_000_000  # that are practised on, at most: rows, and cells
-MASKS = 16  # that each round adds
+ROWS, NUMBERS = 49_152, 2_000_000  # that are practised on, at most: rows, and cells
+MASKS, MASKED_ROWS = 16, 2**18  # that each round adds, at most: masks, and rows of them all together
 PASSES_TO_FILL = 8  # times as long as a pass over a row takes to fill it, with 100 draws
 NODES = (np.arange(33) + 0.5) / 33  # quantile levels that the deviation is computed from; the middle one is the median
 EVENLY = 50  # draws of a cell from which on they are its even quantiles
@@ -134,7 +134,7 @@ class GPNet(Imputer):
             budget.reserve(PASSES_TO_FILL * seconds * len(panel.values) / len(part.values))
             visible = hide(part, np.logical_or.reduce(held_out))
             with steps_bar("correcting", show=self.verbose) as report:
-                self.history_ = self._train(visible, examined, budget, MASKS * seconds, report)
+                self.history_ = self._train(visible, examined, budget, _count(part) * seconds, report)
             evidence = self._evidence(part, held_out, examined)
             if len(evidence.column):
                 self.widths_ = fit_widths(evidence, columns)
@@ -142,10 +142,10 @@ class GPNet(Imputer):
     def _train(
         self, visible: Panel, examined: list[Masked], budget: Budget, seconds: float, report: Report | None
     ) -> list[dict[str, float]]:
-        near = self._neighbours(visible)
+        near, count = self._neighbours(visible), _count(visible)
 
         def masked(number: int) -> list[Masked]:
-            return self._masked(visible, masks(visible, MASKS, [self.seed, number]))
+            return self._masked(visible, masks(visible, count, self.seed, first=number * count))
 
         seed = int(self.seed)
         return train(self.network_, masked, near, examined, budget, seed=seed, seconds=seconds, report=report)
@@ -388,6 +388,11 @@ class GPNet(Imputer):
             raise ValueError("its widths do not fit its columns")
         self.network_.load_state_dict(parts["network"])
         self.network_.eval()
+
+
+def _count(part: Panel) -> int:
+    """Masks that a round adds: the more rows there are, the fewer it takes."""
+    return max(1, min(MASKS, MASKED_ROWS // len(part.values)))
 
 
 def _copies(panel: Panel, hidden: list[Bools]) -> Panel:

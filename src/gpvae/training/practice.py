@@ -41,8 +41,8 @@ def part_of(panel: Panel, rows: NDArray[np.int64]) -> Panel:
     return replace(panel, values=panel.values[rows], times=panel.times[rows], lengths=lengths, ids=ids)
 
 
-def masks(panel: Panel, count: int, seed: Sequence[int]) -> list[Bools]:
-    """So many sets of cells to hide, of one sort after the other. (row, column) each"""
+def masks(panel: Panel, count: int, seed: int, *, first: int = 0) -> list[Bools]:
+    """So many sets of cells to hide, from number `first` on, of one sort after the other. (row, column) each"""
     longest = longest_gap(panel)
     sorts = (
         lambda at: missingness.random(panel, 0.1, at),
@@ -54,7 +54,7 @@ def masks(panel: Panel, count: int, seed: Sequence[int]) -> list[Bools]:
         lambda at: _runs(panel, 0.15, at, longest),
         lambda at: _runs(panel, 0.1, at, longest, outage=True),
     )
-    return [sorts[i % len(sorts)]([*seed, i]) for i in range(count)]
+    return [sorts[i % len(sorts)]([seed, i]) for i in range(first, first + count)]
 
 
 def held_out_sorts(panel: Panel, share: float, seed: int) -> list[Bools]:
