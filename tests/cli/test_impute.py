@@ -102,9 +102,10 @@ def test_impute_prints_how_reliable_it_is(run: Run) -> None:
     frame.assign(c=np.where(table[:, 0] > 0, "up", "down")).mask(rng.random((400, 3)) < 0.1).to_csv("waves.csv")
     words = ("impute", "waves.csv", "--kind", "c=categorical", "--epochs", "3", "--device", "cpu")
     lines = run(*words, "-o", "out.csv").output.splitlines()
-    assert re.match(r"Checked against \d+ held-out cells:", lines[-4]), lines
-    assert re.match(r"The mean absolute error of GPVAE is \d\.\d\d standard deviations", lines[-3]), lines
-    assert re.match(r"Of \d+ held-out cells, [\d.]+ % lie in their 90 % interval", lines[-2]), lines
+    assert re.match(r"Checked against \d+ held-out cells:", lines[-5]), lines
+    assert re.match(r"The mean absolute error of GPVAE is \d\.\d\d standard deviations", lines[-4]), lines
+    assert re.match(r"Of \d+ held-out cells, [\d.]+ % lie in their 90 % interval", lines[-3]), lines
+    assert re.match(r"In their 90 % interval, by kind of gap – single cells and pairs: \d+ % of \d+", lines[-2]), lines
     assert re.match(r"c: \d+ % of \d+ held-out cells got the right category; .* the nearest in time in", lines[-1]), (
         lines
     )

@@ -115,7 +115,7 @@ def test_windows_given_the_rows_before_them_add_up_to_the_whole(pair: list[Stret
     """Their contexts reach back to the beginning, and parameters are the same, so nothing is approximate."""
     assert len(pair[0].values) <= LANE + CONTEXT
     windows, before = all_windows(pair)
-    assert windows.values.shape == (LANE, 5, 3)
+    assert windows.values.shape == (LANE, 3, 3)
     total = log_likelihood(learned, windows, learning._known(learned, before))
     assert total == pytest.approx(log_likelihood(learned, whole(pair[0].values)), rel=1e-9)
 

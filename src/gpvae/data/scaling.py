@@ -16,6 +16,7 @@ CLASSES = ("binary", "categorical", "ordinal")  # kinds of columns that hold one
 DISCRETE = ("count", *CLASSES)
 MAX_LEVELS = 100
 SINGLE = 1e-6  # relative accuracy of single precision
+ROUNDING = 4  # last places in which equal numbers may differ
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,14 @@ def _column_scale(
 
 
 def _mean_and_deviation(numbers: Floats) -> tuple[float, float]:
-    """The deviation is 0 only if all numbers are equal, be they as close as 1e15 and 1e15 + 1 or as small as 1e-300."""
+    """The deviation is 0 only if all numbers are equal but for rounding, as 1e15 and 1e15 + 1 are not."""
     with np.errstate(over="ignore", invalid="ignore"):
         shift, scale = float(numbers.mean()), float(numbers.std())
         lowest, extent = float(numbers.min()), float(numbers.max() - numbers.min())
-        if not 0 < extent < np.inf:
+        if not extent < np.inf:
             return shift, extent
+        if extent <= ROUNDING * np.spacing(np.abs(numbers).max()):
+            return shift, 0.0
         if 1e-12 * abs(shift) < scale < np.inf:
             return shift, scale
         unit = (numbers - lowest) / extent  # its squares neither overflow nor vanish

@@ -280,7 +280,8 @@ class GPNet(Imputer):
             at = slice(first, first + CHUNK)
             scaled = self._unwarped(location[at, None] + scale[at, None] * nodes, column[at])
             values = self.schema_.scaling.undo(scaled, feature[at])
-            median[at], std[at] = values[:, len(NODES) // 2], inner * values.std(1)
+            median[at], unit = values[:, len(NODES) // 2], self.schema_.scaling.scale[feature[at]]
+            std[at] = inner * unit * ((values - median[at, None]) / unit[:, None]).std(1)
         return median, std
 
     def _take_quantiles(

@@ -23,7 +23,7 @@ from gpvae.training.factor_start import first_model
 from gpvae.training.periods import Stretch
 from gpvae.training.relations import FLOOR
 
-LANE, CONTEXT = 32, 128  # rows of a window, and before it
+LANE, CONTEXT = 64, 128  # rows of a window, and before it
 ROWS, BATCH = 8192, 1024  # to learn from, more where much is missing, and of one step
 WARPED = 4096  # rows, about, whose mean and deviation a warp takes away
 SPARSE = 4.0  # times as many rows, at most, where much is missing
