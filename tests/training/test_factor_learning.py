@@ -13,7 +13,7 @@ from statsmodels.tsa.api import DynamicFactor, UnobservedComponents
 from gpvae.gp.state_space import Kind, State, stationary
 from gpvae.models.factor import Composition, Extent, FactorModel, Relations, Warp
 from gpvae.training import factor as learning
-from gpvae.training.factor import CONTEXT, LANE, ROWS, SPARSE, Windows, chosen_windows, learn
+from gpvae.training.factor import CONTEXT, LANE, NUMBERS, ROWS, SPARSE, Windows, chosen_windows, learn
 from gpvae.training.factor_start import FOLDS, MAX_ROWS, first_model, has_trend, in_parts
 from gpvae.training.periods import Stretch
 
@@ -312,21 +312,23 @@ def test_even_windows_share_one_step() -> None:
 def test_all_windows_are_chosen_if_they_are_few_and_else_as_many_as_are_needed() -> None:
     lane, places = chosen_windows(ragged()[:1])
     assert (lane, places) == (5, [(0, 0)])
-    rows = np.arange(100_000)[:, None]
+    rows = np.arange(400_000)[:, None]
     lane, places = chosen_windows(table(np.zeros(rows.shape)))
     assert (lane, len(places)) == (LANE, ROWS // LANE)
     firsts = np.array([first for _, first in places])
     assert firsts[0] == 0
-    assert firsts[-1] == 99_968
+    assert firsts[-1] == 399_936
     assert np.diff(firsts).max() < 1.2 * np.diff(firsts).min()
     sparse = table(np.where(rows % 3 == 0, 0, np.nan))
     assert len(chosen_windows(sparse)[1]) == pytest.approx(3 * len(places), abs=1)
     empty = table(np.where(rows == 0, 0, np.nan))
     assert len(chosen_windows(empty)[1]) == SPARSE * len(places)
+    wide = np.broadcast_to(rows, (len(rows), 1024))
+    assert len(chosen_windows([Stretch(np.arange(float(len(rows))), wide)])[1]) == NUMBERS // 1024 // LANE
 
 
 def test_short_series_are_learned_from_whole() -> None:
-    series = [Stretch(np.arange(48.0), np.zeros((48, 1))) for _ in range(300)]
+    series = [Stretch(np.arange(48.0), np.zeros((48, 1))) for _ in range(1000)]
     lane, places = chosen_windows(series)
     assert lane == 48
     assert {first for _, first in places} == {0}

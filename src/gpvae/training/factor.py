@@ -24,9 +24,10 @@ from gpvae.training.periods import Stretch
 from gpvae.training.relations import FLOOR
 
 LANE, CONTEXT = 64, 128  # rows of a window, and before it
-ROWS, BATCH = 8192, 1024  # to learn from, more where much is missing, and of one step
+ROWS, BATCH = 32_768, 1024  # to learn from, more where much is missing, and of one step
 WARPED = 4096  # rows, about, whose mean and deviation a warp takes away
 SPARSE = 4.0  # times as many rows, at most, where much is missing
+NUMBERS = 2**23  # rows times columns, at most
 STEPS, RATE, WARM_UP = 200, 0.05, 10  # of the optimiser; its rate grows at first, and falls to 0 like a cosine
 MOMENTS = (0.9, 0.95)
 REFRESH = 50  # steps after which the rows before all windows are filtered again
@@ -105,7 +106,8 @@ def chosen_windows(stretches: list[Stretch]) -> tuple[int, list[tuple[int, int]]
     lengths = [len(each.values) for each in stretches]
     lane = max(lengths) if max(lengths) <= 2 * LANE else LANE
     seen = np.mean([np.mean(~np.isnan(each.values)) for each in stretches])
-    count = math.ceil(ROWS / lane * min(SPARSE, 1 / max(seen, 1e-3)))
+    rows = min(ROWS * min(SPARSE, 1 / max(seen, 1e-3)), NUMBERS / stretches[0].values.shape[1])
+    count = math.ceil(rows / lane)
     places = [(series, first) for series, length in enumerate(lengths) for first in range(0, length, lane)]
     chosen = np.unique(np.linspace(0, len(places) - 1, count).round().astype(int))
     return lane, [places[i] for i in chosen]
