@@ -11,6 +11,7 @@ from gpvae.cli.methods import (
     ImputerOptions,
     categorical_columns,
     parse_kinds,
+    parse_known,
     parse_methods,
 )
 from gpvae.cli.printing import print_gap_scores, print_scores
@@ -37,6 +38,7 @@ def evaluate(
     time: options.Time = None,
     columns: options.Columns = None,
     kind: options.Kind = None,
+    known: options.Known = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -68,15 +70,18 @@ def evaluate(
     """
     with one_line_errors():
         from gpvae import evaluation, missingness
+        from gpvae.data.known import known_columns, with_known
         from gpvae.imputers.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
         names = parse_methods(methods, minutes, kind, preset, epochs)
         categories = categorical_columns(kinds := parse_kinds(kind or [], names))
-        _, panel = tables.read(source, id, time, columns, categories)
-        held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
-        imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build_all(names)
+        always = parse_known(known, names)
+        _, panel = tables.read(source, id, time, columns and [*columns, *always], categories)
+        panel = with_known(panel, always)
+        held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed) & ~known_columns(panel, always)
+        imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build_all(names)
         draws = {"level": interval, "samples": samples, "seed": seed}
         result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
         print_scores(result, interval, int(result.cells[:, [panel.columns.index(c) for c in categories]].sum()))

@@ -14,6 +14,7 @@ from gpvae.cli.methods import (
     chosen,
     gives_intervals,
     parse_kinds,
+    parse_known,
 )
 from gpvae.cli.printing import say, working
 from gpvae.cli.source import reads_table
@@ -32,6 +33,7 @@ def fit(
     time: options.Time = None,
     columns: options.Columns = None,
     kind: options.Kind = None,
+    known: options.Known = None,
     method: options.Method = None,
     conformal: options.Conformal = False,
     seed: options.Seed = 0,
@@ -59,9 +61,9 @@ def fit(
         from gpvae.report.trust import brief_of_fit
 
         method = chosen(method, minutes, kind, preset, epochs)
-        kinds = parse_kinds(kind or [], [method])
-        _, panel = tables.read(source, id, time, columns, categorical_columns(kinds))
-        imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)
+        kinds, always = parse_kinds(kind or [], [method]), parse_known(known, [method])
+        _, panel = tables.read(source, id, time, columns and [*columns, *always], categorical_columns(kinds))
+        imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build(method)
         fit_with_checkpoint(imputer, panel, output, logs)
         imputer.save(output, overwrite=force)
         remove_checkpoints(output)

@@ -17,6 +17,7 @@ from gpvae.cli.methods import (
     chosen,
     interval_level,
     parse_kinds,
+    parse_known,
     require_calibration_cells,
     require_causal,
 )
@@ -53,6 +54,7 @@ def impute(
     time: options.Time = None,
     columns: options.Columns = None,
     kind: options.Kind = None,
+    known: options.Known = None,
     method: options.Method = None,
     conformal: options.Conformal = False,
     causal: options.Causal = False,
@@ -91,14 +93,15 @@ def impute(
     """
     with one_line_errors(), _claimed(source, output, report, force):
         if model:
-            _require_no_training_options(any((epochs, minutes, preset, kind, conformal, fit_until, method)))
+            _require_no_training_options(any((epochs, minutes, preset, kind, known, conformal, fit_until, method)))
             imputer, table, panel = _load(model, device, source, id, time, columns, add_rows)
         else:
             method = chosen(method, minutes, kind, preset, epochs)
             require_causal(causal, method, conformal, fit_until)
-            kinds = parse_kinds(kind or [], [method])
-            table, panel = tables.read(source, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
-            imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)
+            kinds, always = parse_kinds(kind or [], [method]), parse_known(known, [method])
+            wanted = columns and [*columns, *always]
+            table, panel = tables.read(source, id, time, wanted, categorical_columns(kinds), add_rows=add_rows)
+            imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build(method)
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
         tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
@@ -223,7 +226,7 @@ def _require_no_training_options(given: bool) -> None:
     from gpvae import DataError
 
     if given:
-        excluded = "--method, --kind, --conformal, --preset, --minutes, --epochs or --fit-until"
+        excluded = "--method, --kind, --known, --conformal, --preset, --minutes, --epochs or --fit-until"
         raise DataError(f"--model loads a trained imputer, so it cannot be combined with {excluded}")
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEFAULT = "gp-net"
 NETWORK = "gp-vae"  # the default where options ask for what only it has: --kind, --preset, --epochs
 TIMED = [name for name, info in METHODS.items() if "minutes" in info.takes]
+KNOWING = [name for name, info in METHODS.items() if "known" in info.takes]
 WITH_KINDS = [name for name, info in METHODS.items() if info.kinds]
 WITH_CATEGORIES_ONLY = [name for name, info in METHODS.items() if info.categories and not info.kinds]
 
@@ -31,6 +32,7 @@ class ImputerOptions:
     device: str
     seed: int
     minutes: float | None = None
+    known: tuple[str, ...] = ()
 
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
@@ -43,6 +45,7 @@ class ImputerOptions:
         settings |= {"epochs": self.epochs} if self.epochs else {}
         if self.minutes:  # less what has passed since the command was called
             settings["minutes"] = max(0.01, self.minutes - seconds_since_start() / 60)
+        settings |= {"known": self.known} if self.known else {}
         settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
@@ -79,6 +82,16 @@ def parse_methods(names: str | None, minutes: float | None, *special: object) ->
             raise DataError(f"--methods: {unknown_method(name)}")
     _require_timed(minutes, *methods)
     return methods
+
+
+def parse_known(names: Sequence[str] | None, methods: Sequence[str]) -> tuple[str, ...]:
+    """NAME,NAME → (NAME, NAME), for methods that can use it."""
+    from gpvae import DataError
+
+    known = tuple(name.strip() for name in ",".join(names or []).split(",") if name.strip())
+    if known and not {*methods} & {*KNOWING}:
+        raise DataError(f"--known works only with {' and '.join(KNOWING)}, not with {', '.join(methods)}")
+    return known
 
 
 def unknown_method(name: str) -> str:

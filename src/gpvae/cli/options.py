@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpvae.cli import printing
-from gpvae.cli.methods import DEFAULT, METHODS, NETWORK, TIMED, unknown_method
+from gpvae.cli.methods import DEFAULT, KNOWING, METHODS, NETWORK, TIMED, unknown_method
 from gpvae.imputers.registry import CAUSAL
 
 
@@ -56,6 +56,14 @@ Time = Annotated[
 Columns = Annotated[
     list[str] | None,
     typer.Option("--columns", help="Columns to fill, separated by commas.  [default: all numeric columns]"),
+]
+Known = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--known",
+        help="Columns that are always known, separated by commas, such as a forecast: to learn from, not to fill. What "
+        f"never changes in a series is needed once there. With {' and '.join(KNOWING)}.",
+    ),
 ]
 Kind = Annotated[
     list[str] | None,

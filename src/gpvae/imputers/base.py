@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gpvae.data.codec import from_json, to_json
 from gpvae.data.gaps import Duration, GapSelection
+from gpvae.data.known import with_known
 from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE, class_columns
 from gpvae.data.schema import Schema
@@ -77,6 +78,7 @@ class Imputer(BaseEstimator, ABC):
     """
 
     gives_distributions: ClassVar[bool] = False  # or single values
+    known: tuple[str, ...] = ()  # columns that are always known: to learn from, not to fill; some imputers can be told
     schema_: Schema
     history_: list[Parts]
     seconds_: float | None = None
@@ -101,7 +103,7 @@ class Imputer(BaseEstimator, ABC):
 
     def _read(self, data: Any) -> Panel:
         """Data of any sort as a panel, before fitting; columns of text only for methods that can fill them."""
-        panel = Panel.of(data)
+        panel = with_known(Panel.of(data), self.known)
         self.left_ = (*panel.labels, *([] if isinstance(data, Panel) else panel.unfilled()))
         if self.left_:
             names = ", ".join(repr(name) for name in self.left_)
@@ -160,7 +162,7 @@ class Imputer(BaseEstimator, ABC):
             raise ValueError(f"at least one sample is needed, not {samples}")
         check_is_fitted(self)
         started = time.perf_counter()
-        given = self.schema_.panel(data).with_labels(self.schema_.labels)
+        given = with_known(self.schema_.panel(data).with_labels(self.schema_.labels), self.known)
         self._warn_of_unfilled(data, given)
         panel = self._filled_columns(given)
         missing = ~panel.observed & self.schema_.scaling.known
@@ -177,7 +179,7 @@ class Imputer(BaseEstimator, ABC):
         """Cells of the panel that were held out from training, if it was trained on this panel. (row, feature)"""
         if self.held_out_ is None or not {*self.schema_.columns} <= {*panel.columns}:
             return None
-        own = panel.with_labels(self.schema_.labels).select(self.schema_.columns)
+        own = with_known(panel.with_labels(self.schema_.labels).select(self.schema_.columns), self.known)
         if fingerprint(own) != self.held_out_.data:
             return None
         cells = np.zeros(panel.values.shape, dtype=bool)
@@ -194,7 +196,7 @@ class Imputer(BaseEstimator, ABC):
         own, labels, scaling = self.schema_.panel(data), self.schema_.labels, self.schema_.scaling
         if truth.shape != own.values.shape:
             raise DataError(f"the truth has shape {truth.shape}, the data {own.values.shape}")
-        panel = self._filled_columns(own.with_labels(labels))
+        panel = self._filled_columns(with_known(own.with_labels(labels), self.known))
         answers = own.with_values(truth).with_labels(labels).select(self.schema_.columns).values
         scaled = scaling.apply(answers)
         asked = ~panel.observed & ~np.isnan(answers) & scaling.varies

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from gpvae import missingness
+from gpvae.data.known import known_columns
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.data.schema import Schema
@@ -73,7 +74,8 @@ class Conformal(Imputer):
     def _held_out(self, panel: Panel) -> Bools:
         """Cells for calibration; none in columns that would keep fewer than two values. (row, feature)"""
         held_out = missingness.random(panel, self.share, [self.seed, 2])
-        return held_out & ((panel.observed & ~held_out).sum(axis=0) >= 2)
+        enough = (panel.observed & ~held_out).sum(axis=0) >= 2
+        return held_out & enough & ~known_columns(panel, self.known)
 
     def _require_numbers(self, method: Imputer, panel: Panel) -> None:
         with warnings.catch_warnings():
@@ -103,6 +105,10 @@ class Conformal(Imputer):
 
     def _select(self, panel: Panel) -> Panel:
         return self.imputer_._select(panel)
+
+    @property
+    def known(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.imputer.known
 
     @property
     def name(self) -> str:

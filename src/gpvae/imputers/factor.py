@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpvae.data.batches import Window, series_by_length
 from gpvae.data.codec import from_json, to_json
+from gpvae.data.known import with_known
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.schema import Schema
 from gpvae.data.times import unit_steps
@@ -41,9 +42,12 @@ class GPFactor(Imputer):
     """Fill all columns from series that they share and processes of their own, all Gaussian: exact, in seconds.
 
     Draws are joint over time and columns. Columns of categories are left to other methods.
+
+    known: columns that are always known, such as a forecast or a patient's age (`gpvae.data.known`).
     """
 
     gives_distributions: ClassVar[bool] = True
+    known: tuple[str, ...] = ()
     blocks_: list["Block"] = field(init=False)
     extent_: Extent = field(init=False)
 
@@ -149,7 +153,7 @@ class GPFactor(Imputer):
     def latents(self, data: Any) -> Latents:
         """Posterior mean and deviation of the series that columns share, for every row, in the order of `findings`."""
         check_is_fitted(self)
-        panel = self._select(self.schema_.panel(data).with_labels(self.schema_.labels))
+        panel = self._select(with_known(self.schema_.panel(data).with_labels(self.schema_.labels), self.known))
         place = np.argsort(latent_order(self.blocks_, self.extent_, len(self.schema_.columns)))
         counts = [len(block.model.shared) for block in self.blocks_]
         ends = np.cumsum(counts)

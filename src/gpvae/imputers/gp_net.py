@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.codec import from_json
+from gpvae.data.known import known_columns
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.scaling import SINGLE
 from gpvae.data.schema import Schema
@@ -61,6 +62,7 @@ class Core(NamedTuple):
 class GPNet(Imputer):
     """Fill all columns by `GPFactor`, corrected by a network. Draws are joint over time and columns.
 
+    known: columns that are always known, such as a forecast or a patient's age (`gpvae.data.known`).
     bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`gpvae.data.bounds`).
     minutes: how long fitting may take; None: until held-out cells say that no more comes. The linear model, which
         comes first, takes the time that it needs. Ctrl-C while the network is trained keeps the best so far.
@@ -68,6 +70,7 @@ class GPNet(Imputer):
 
     gives_distributions: ClassVar[bool] = True
 
+    known: tuple[str, ...] = ()
     bounded: bool = True
     minutes: float | None = None
     seed: int = 0
@@ -88,7 +91,7 @@ class GPNet(Imputer):
         cells = np.zeros(panel.values.shape, dtype=bool)
         cells[rows] = np.logical_or.reduce(held_out)
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
-            self.core_ = GPFactor().fit(hide(panel, cells))
+            self.core_ = GPFactor(known=self.known).fit(hide(panel, cells))
         if self.bounded:
             schema = self.core_.schema_
             self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(np.where(cells, np.nan, panel.values)))
@@ -104,10 +107,10 @@ class GPNet(Imputer):
 
         Columns that would keep less than half of their cells, or a single value, keep all.
         """
-        nothing = [np.zeros(part.values.shape, dtype=bool)]
-        if HELD_OUT * part.observed.sum() < LEAST:
+        nothing, to_fill = [np.zeros(part.values.shape, dtype=bool)], self._to_fill(part)
+        if HELD_OUT * to_fill.observed.sum() < LEAST:
             return nothing
-        sorts = held_out_sorts(part, HELD_OUT, self.seed)
+        sorts = self._in_all_columns(part, held_out_sorts(to_fill, HELD_OUT, self.seed))
         held_out = np.logical_or.reduce(sorts)
         rest = np.where(held_out, np.nan, part.values)
         for j in np.flatnonzero(held_out.any(axis=0)):
@@ -116,6 +119,17 @@ class GPNet(Imputer):
                 for sort in sorts:
                     sort[:, j] = False
         return sorts if np.logical_or.reduce(sorts).sum() >= LEAST else nothing
+
+    def _to_fill(self, part: Panel) -> Panel:
+        """Without the columns that are known."""
+        return part.select([name for name in part.columns if name not in self.known])
+
+    def _in_all_columns(self, part: Panel, hidden: list[Bools]) -> list[Bools]:
+        """Cells of the columns to fill, among all columns."""
+        found = [np.zeros(part.values.shape, dtype=bool) for _ in hidden]
+        for each, cells in zip(found, hidden, strict=True):
+            each[:, ~known_columns(part, self.known)] = cells
+        return found
 
     def _learn(self, panel: Panel, rows: NDArray[np.int64], held_out: list[Bools], budget: Budget) -> None:
         """The correction, and how far to trust it."""
@@ -145,7 +159,8 @@ class GPNet(Imputer):
         near, count = self._neighbours(visible), _count(visible)
 
         def masked(number: int) -> list[Masked]:
-            return self._masked(visible, masks(visible, count, self.seed, first=number * count))
+            hidden = masks(self._to_fill(visible), count, self.seed, first=number * count)
+            return self._masked(visible, self._in_all_columns(visible, hidden))
 
         seed = int(self.seed)
         return train(self.network_, masked, near, examined, budget, seed=seed, seconds=seconds, report=report)
@@ -374,7 +389,7 @@ class GPNet(Imputer):
         for name, value in tensors.items():
             part, _, key = name.partition(".")
             parts[part][key] = value
-        self.core_ = GPFactor()
+        self.core_ = GPFactor(known=self.known)
         self.core_.schema_, self.core_.history_ = self.schema_, []
         self.core_._restore(parts["core"], resolved["core"])
         columns = int(self.schema_.scaling.varies.sum())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpvae.imputers.base import Imputer
 
 TRAINING_SETTINGS = ("epochs", "recipe", "standardise", "precision", "device", "seed", "verbose")
-SETTINGS = (*TRAINING_SETTINGS, "minutes")  # that only some methods take
+SETTINGS = (*TRAINING_SETTINGS, "minutes", "known")  # that only some methods take
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
         "gp-factor": MethodInfo(
             "an exact Gaussian process over all columns",
             "gpvae.imputers.factor:GPFactor",
-            takes=(),
+            takes=("known",),
             distributions=True,
             causal=True,
             compared=True,
@@ -59,7 +59,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
         "gp-net": MethodInfo(
             "gp-factor corrected by a network, the default",
             "gpvae.imputers.gp_net:GPNet",
-            takes=("minutes", "seed", "verbose"),
+            takes=("known", "minutes", "seed", "verbose"),
             distributions=True,
             compared=True,
         ),
