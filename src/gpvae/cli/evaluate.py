@@ -19,6 +19,7 @@ from gpvae.cli.source import reads_table
 from gpvae.imputers.registry import COMPARED
 
 if TYPE_CHECKING:
+    from gpvae.data.panel import Bools, Panel
     from gpvae.data.sources import Source
 
 
@@ -63,14 +64,12 @@ def evaluate(
     """Hide some observed cells, fill them, and compare the results with the true values.
 
     - `gpvae evaluate weather.csv --hold-out 0.1`
-    - `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks`
-    - `gpvae evaluate weather.csv --report report.html`
+    - `gpvae evaluate weather.csv --methods linear,brits,gp-vae --gaps blocks --report report.html`
 
     Errors are in standard deviations of each column.
     """
     with one_line_errors():
-        from gpvae import evaluation, missingness
-        from gpvae.data.known import known_columns, with_known
+        from gpvae import evaluation
         from gpvae.imputers.imputation import require_samples
 
         require_samples((1 - interval) / 2, samples)
@@ -79,11 +78,19 @@ def evaluate(
         categories = categorical_columns(kinds := parse_kinds(kind or [], names))
         always = parse_known(known, names)
         _, panel = tables.read(source, id, time, columns and [*columns, *always], categories)
-        panel = with_known(panel, always)
-        held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed) & ~known_columns(panel, always)
+        held_out = _hidden(panel, gaps, hold_out, seed, always)
         imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build_all(names)
-        draws = {"level": interval, "samples": samples, "seed": seed}
-        result = evaluation.evaluate(panel, held_out, imputers, **draws, verbose=not quiet)
+        draws = {"level": interval, "samples": samples, "seed": seed, "verbose": not quiet}
+        result = evaluation.evaluate(panel, held_out, imputers, **draws)
         print_scores(result, interval, int(result.cells[:, [panel.columns.index(c) for c in categories]].sum()))
         print_gap_scores(result, interval)
         tables.write_report(result, report, force)
+
+
+def _hidden(panel: "Panel", gaps: options.Gaps, share: float, seed: int, known: tuple[str, ...]) -> "Bools":
+    """Cells of columns that are not known. (row, column)"""
+    from gpvae import missingness
+    from gpvae.data.known import known_columns, with_known
+
+    panel = with_known(panel, known)
+    return missingness.MECHANISMS[gaps](panel, share, seed) & ~known_columns(panel, known)

@@ -84,8 +84,7 @@ def impute(
     - `gpvae impute weather.csv -o filled.csv`
     - `gpvae impute icu.parquet --id patient --time hour -o filled.parquet`
     - `gpvae impute new.csv --model model/ -o filled.csv`
-    - `gpvae impute weather.csv -o filled.csv --report report.html`
-    - `gpvae impute weather.csv -o filled.csv --max-gap 6h --add-rows`
+    - `gpvae impute weather.csv -o filled.csv --max-gap 6h --add-rows --report report.html`
     - `cat weather.csv | gpvae impute - -o - --missing -999 > filled.csv`
 
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
@@ -99,14 +98,13 @@ def impute(
             method = chosen(method, minutes, kind, preset, epochs)
             require_causal(causal, method, conformal, fit_until)
             kinds, always = parse_kinds(kind or [], [method]), parse_known(known, [method])
-            wanted = columns and [*columns, *always]
-            table, panel = tables.read(source, id, time, wanted, categorical_columns(kinds), add_rows=add_rows)
+            columns, text = columns and [*columns, *always], categorical_columns(kinds)
+            table, panel = tables.read(source, id, time, columns, text, add_rows=add_rows)
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build(method)
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
         tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
-        table = table.escaping_formulas(escape_formulas)
-        to = _Target(output, report, draws, force)
+        table, to = table.escaping_formulas(escape_formulas), _Target(output, report, draws, force)
         _Job(imputer, table, panel, _Choice(gaps, causal, fit_until), level, samples, seed, to).run(train=not model)
 
 
