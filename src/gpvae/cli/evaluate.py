@@ -75,13 +75,12 @@ def evaluate(
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
         names = parse_methods(methods, minutes, kind, preset, epochs)
-        categories = categorical_columns(kinds := parse_kinds(kind or [], names))
-        always = parse_known(known, names)
+        kinds, always = parse_kinds(kind or [], names), parse_known(known, names)
+        categories = categorical_columns(kinds)
         _, panel = tables.read(source, id, time, columns and [*columns, *always], categories)
-        held_out = _hidden(panel, gaps, hold_out, seed, always)
         imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build_all(names)
-        draws = {"level": interval, "samples": samples, "seed": seed, "verbose": not quiet}
-        result = evaluation.evaluate(panel, held_out, imputers, **draws)
+        cells, how = _hidden(panel, gaps, hold_out, seed, always), {"samples": samples, "seed": seed}
+        result = evaluation.evaluate(panel, cells, imputers, level=interval, verbose=not quiet, **how)
         print_scores(result, interval, int(result.cells[:, [panel.columns.index(c) for c in categories]].sum()))
         print_gap_scores(result, interval)
         tables.write_report(result, report, force)
