@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.codec import from_json
+from gpvae.data.limits import Limits
 from gpvae.data.panel import Bools, Floats, Panel
 from gpvae.data.scaling import SINGLE
 from gpvae.data.schema import Schema
@@ -61,7 +62,7 @@ class Core(NamedTuple):
 class GPNet(Imputer):
     """Fill all columns by `GPFactor`, corrected by a network. Draws are joint over time and columns.
 
-    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`gpvae.data.bounds`).
+    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`gpvae.data.limits`).
     minutes: how long fitting may take; None: until held-out cells say that no more comes. The linear model, which
         comes first, takes the time that it needs. Ctrl-C while the network is trained keeps the best so far.
     """
@@ -90,8 +91,8 @@ class GPNet(Imputer):
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
             self.core_ = GPFactor().fit(hide(panel, cells))
         if self.bounded:
-            schema = self.core_.schema_
-            self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(np.where(cells, np.nan, panel.values)))
+            schema, limits = self.core_.schema_, [Limits.of(values) for values in panel.values.T]
+            self.core_.schema_ = replace(schema, scaling=schema.scaling.limited(limits))
         self.schema_ = self.core_.schema_
         with one_thread():
             self._learn(panel, rows, [each for each in held_out if each.any()], budget)
@@ -324,7 +325,7 @@ class GPNet(Imputer):
             log_density = student.log_prob((y - location[:, at]) / scale[:, at]) - scale[:, at].log()
             density[:, columns] = (block.model.warp.log_slope(values) + block.doubted(y, log_density)).numpy()
         slack = SINGLE * np.maximum(1, np.abs(scaled))
-        low, high = (self.schema_.scaling.scaled_bound(end) for end in ("lower", "upper"))
+        low, high = self.schema_.scaling.bounds.T
         return np.where((scaled < low - slack) | (scaled > high + slack), -np.inf, density)
 
     def _new_schema(self, panel: Panel) -> Schema:
