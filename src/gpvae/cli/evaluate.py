@@ -72,8 +72,8 @@ def evaluate(
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
-        names = parse_methods(methods, minutes, kind, preset, epochs)
-        categories = categorical_columns(kinds := parse_kinds(kind or [], names))
+        categories = categorical_columns(kinds := parse_kinds(kind))
+        names = parse_methods(methods, minutes, kinds, preset, epochs)
         _, panel = tables.read(source, id, time, columns, categories)
         held_out = missingness.MECHANISMS[gaps](panel, hold_out, seed)
         imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build_all(names)

@@ -94,9 +94,9 @@ def impute(
             _require_no_training_options(any((epochs, minutes, preset, kind, conformal, fit_until, method)))
             imputer, table, panel = _load(model, device, source, id, time, columns, add_rows)
         else:
-            method = chosen(method, minutes, kind, preset, epochs)
+            kinds = parse_kinds(kind)
+            method = chosen(method, minutes, kinds, preset, epochs)
             require_causal(causal, method, conformal, fit_until)
-            kinds = parse_kinds(kind or [], [method])
             table, panel = tables.read(source, id, time, columns, categorical_columns(kinds), add_rows=add_rows)
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes).build(method)
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
