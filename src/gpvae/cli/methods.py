@@ -116,7 +116,8 @@ def _require_method_for(kinds: "Kinds", methods: Sequence[str]) -> None:
     if kinds and not {*methods} & suitable:
         also = f"for numbers also {', '.join(WITH_NUMBERS)}; for categories also {', '.join(WITH_CATEGORIES_ONLY)}"
         needed = f"{', '.join(WITH_KINDS)} ({also})"
-        raise DataError(f"--kind needs one of {needed}; {methods[0]} treats every column as real numbers")
+        does = "fills only numbers" if methods[0] in WITH_NUMBERS else "treats every column as real numbers"
+        raise DataError(f"--kind needs one of {needed}; {methods[0]} {does}")
 
 
 def categorical_columns(kinds: "Kinds") -> tuple[str, ...]:
