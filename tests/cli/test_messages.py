@@ -92,7 +92,7 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --method linear --interval 0.5", "Linear gives single values without intervals"),
         (
             "impute good.csv -o out.csv --method linear --kind x=count",
-            "--kind needs one of vae, hi-vae, gp-vae (for categories also mean, forward, linear); linear treats",
+            "--kind needs one of vae, hi-vae, gp-vae (for numbers also gp-net; for categories also mean,",
         ),
         ("impute good.csv -o out.csv --method brits --kind x=categorical", "brits treats every column as real numbers"),
         (
@@ -105,7 +105,7 @@ BAD_TABLES = {
         ("impute good.csv -o out.csv --kind y=categorical", "there is no column 'y'"),
         (
             "evaluate good.csv --methods linear,brits --kind x=count",
-            "--kind needs one of vae, hi-vae, gp-vae (for categories also mean, forward, linear); linear treats",
+            "--kind needs one of vae, hi-vae, gp-vae (for numbers also gp-net; for categories also mean,",
         ),
         ("evaluate good.csv --methods linear,magic", "--methods: unknown method 'magic'; choose from mean"),
         ("impute good.csv -o out.csv --preset sprites", "frames of shape (3, 64, 64) have 12288 values"),
@@ -135,7 +135,8 @@ def test_bad_input_gives_a_one_line_error(run: Run, words: str, message: str) ->
         ("--method linear --interval 0.5", "Linear gives single values"),
         ("--method brits --preset physionet", "--preset works only with gp-vae"),
         ("--kind x=wet", "the kind of column 'x' must be one of"),
-        ("--kind x=positive", "column 'x' is positive, so it must hold numbers above 0, got 0"),
+        ("--method gp-vae --kind x=positive", "column 'x' is positive, so it must hold numbers above 0, got 0"),
+        ("--kind x=binary", "column 'x' is binary, so it must have 2 different values, got 7"),
         ("--samples 2", "needs at least 19 samples, got 2"),
     ],
 )

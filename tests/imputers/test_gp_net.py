@@ -124,6 +124,9 @@ def test_damaged_widths_are_refused(fitted: GPNet) -> None:
     again.schema_ = fitted.schema_
     with pytest.raises(ValueError, match="its widths do not fit its columns"):
         again._restore(tensors, fitted._resolved())
+    tensors = {**fitted._tensors(), "masses.weights": torch.zeros(7, 2, 3)}
+    with pytest.raises(ValueError, match="its masses do not fit its columns"):
+        again._restore(tensors, fitted._resolved())
 
 
 def test_nothing_is_filled_beyond_a_bound_unless_asked() -> None:
@@ -136,10 +139,11 @@ def test_nothing_is_filled_beyond_a_bound_unless_asked() -> None:
     drawn = net.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0]
     assert drawn.min() == 0
     assert 0.2 < (drawn == 0).mean() < 0.9
-    assert "Bounds that are kept: x0 is never below 0." in net.describe()
-    free = GPNet(bounded=False).fit(panel)
+    assert ("kinds of columns", "x0: never below 0") in net.facts()
+    assert net.found_kinds(panel) == {"x0": "never below 0, many zeros"}
+    free = GPNet(find_kinds=False).fit(panel)
     assert free.impute(panel).draws_at(cells)[:, np.nonzero(cells)[1] == 0].min() < 0
-    assert not any("Bounds" in sentence for sentence in free.describe())
+    assert free.found_kinds(panel) == {}
     truth = np.where(cells, -1.0, np.nan)
     assert (net.log_likelihood(panel, truth)[:, 0][cells[:, 0]] == -np.inf).all()
     assert np.isfinite(free.log_likelihood(panel, truth)[:, 0][cells[:, 0]]).all()

@@ -74,9 +74,9 @@ def evaluate(
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)
-        names = parse_methods(methods, minutes, kind, preset, epochs)
-        kinds, always = parse_kinds(kind or [], names), parse_known(known, names)
-        categories = categorical_columns(kinds)
+        categories = categorical_columns(kinds := parse_kinds(kind))
+        names = parse_methods(methods, minutes, kinds, preset, epochs)
+        always = parse_known(known, names)
         _, panel = tables.read(source, id, time, columns and [*columns, *always], categories)
         imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build_all(names)
         cells, how = _hidden(panel, gaps, hold_out, seed, always), {"samples": samples, "seed": seed}

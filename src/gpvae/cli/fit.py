@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gpvae.data.panel import Panel
     from gpvae.data.sources import Source
     from gpvae.imputers.base import Imputer
+
+MOST_KINDS, MOST_NAMES = 6, 4  # of columns, in a line
 
 
 @reads_table
@@ -60,8 +62,9 @@ def fit(
         claimed.enter_context(claim(output))
         from gpvae.report.trust import brief_of_fit
 
-        method = chosen(method, minutes, kind, preset, epochs)
-        kinds, always = parse_kinds(kind or [], [method]), parse_known(known, [method])
+        kinds = parse_kinds(kind)
+        method = chosen(method, minutes, kinds, preset, epochs)
+        always = parse_known(known, [method])
         _, panel = tables.read(source, id, time, columns and [*columns, *always], categorical_columns(kinds))
         imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build(method)
         fit_with_checkpoint(imputer, panel, output, logs)
@@ -76,6 +79,7 @@ def fit(
 def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path | None, logs: Path | None = None) -> None:
     """Keep a checkpoint beside `output`, which the caller removes once the output is written; say what was found."""
     checkpoint = output and checkpoint_path(output)
+    say(*kinds_line(imputer.found_kinds(panel)))
     try:
         with nullcontext() if imputer.shows_progress else working(f"fitting {imputer.name}"):
             imputer.fit(panel, checkpoint=checkpoint, logs=logs)
@@ -84,6 +88,22 @@ def fit_with_checkpoint(imputer: "Imputer", panel: "Panel", output: Path | None,
         stop(f"Run the same command again to resume from {checkpoint}." if kept else "")
     if found := " ".join(imputer.describe()):
         say(found)
+
+
+def kinds_line(kinds: dict[Any, str]) -> list[str]:
+    """What was found in columns, and how to change it; nothing where there is nothing to say."""
+    columns = dict[str, list[str]]()
+    for name, words in kinds.items():
+        columns.setdefault(words, []).append(str(name))
+    groups = [f"{_listed(names)}: {words}" for words, names in columns.items()]
+    more = [f"{len(groups) - MOST_KINDS} more kinds"] if len(groups) > MOST_KINDS else []
+    example = str(next(iter(kinds), ""))
+    return [f"{'; '.join([*groups[:MOST_KINDS], *more])} (change with --kind {example}=real)"] if kinds else []
+
+
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= MOST_NAMES else [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
+    return ", ".join(shown)
 
 
 def remove_checkpoints(output: Path) -> None:

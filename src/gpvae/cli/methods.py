@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 DEFAULT = "gp-net"
-NETWORK = "gp-vae"  # the default where options ask for what only it has: --kind, --preset, --epochs
+NETWORK = "gp-vae"  # the default where options ask for what only it has: categories, --preset, --epochs
 TIMED = [name for name, info in METHODS.items() if "minutes" in info.takes]
 KNOWING = [name for name, info in METHODS.items() if "known" in info.takes]
 WITH_KINDS = [name for name, info in METHODS.items() if info.kinds]
+WITH_NUMBERS = [name for name, info in METHODS.items() if info.numbers]
 WITH_CATEGORIES_ONLY = [name for name, info in METHODS.items() if info.categories and not info.kinds]
 
 
@@ -37,6 +38,7 @@ class ImputerOptions:
     def build(self, method: str) -> "Imputer":
         from gpvae import Conformal, DataError, paper
         from gpvae.cli.printing import seconds_since_start, show_training
+        from gpvae.data.limits import is_of_numbers
 
         if self.preset and method != NETWORK:
             raise DataError(f"--preset works only with {NETWORK}, not with {method}")
@@ -46,7 +48,9 @@ class ImputerOptions:
         if self.minutes:  # less what has passed since the command was called
             settings["minutes"] = max(0.01, self.minutes - seconds_since_start() / 60)
         settings |= {"known": self.known} if self.known else {}
-        settings |= {"kinds": self.kinds} if self.kinds and method in (*WITH_KINDS, *WITH_CATEGORIES_ONLY) else {}
+        kinds = {name: kind for name, kind in self.kinds.items() if method not in WITH_NUMBERS or is_of_numbers(kind)}
+        takes_kinds = method in (*WITH_KINDS, *WITH_NUMBERS, *WITH_CATEGORIES_ONLY)
+        settings |= {"kinds": kinds} if kinds and takes_kinds else {}
         imputer = registry.method(method, **settings)
         return Conformal(imputer, seed=self.seed) if self.conformal else imputer
 
@@ -56,10 +60,11 @@ class ImputerOptions:
         return {name: (self if name == NETWORK else without_preset).build(name) for name in methods}
 
 
-def chosen(method: str | None, minutes: float | None, *special: object) -> str:
-    """The method that was named; else the default, or, with one of the special options, the network that has them."""
-    method = method or (NETWORK if any(special) else DEFAULT)
+def chosen(method: str | None, minutes: float | None, kinds: "Kinds", *special: object) -> str:
+    """The method that was named; else the default, or the network where there are categories or special options."""
+    method = method or (NETWORK if any((categorical_columns(kinds), *special)) else DEFAULT)
     _require_timed(minutes, method)
+    _require_method_for(kinds, [method])
     return method
 
 
@@ -70,17 +75,18 @@ def _require_timed(minutes: float | None, *methods: str) -> None:
         raise DataError(f"--minutes works only with {' and '.join(TIMED)}, not with {', '.join(methods)}")
 
 
-def parse_methods(names: str | None, minutes: float | None, *special: object) -> list[str]:
+def parse_methods(names: str | None, minutes: float | None, kinds: "Kinds", *special: object) -> list[str]:
     """Split NAME,NAME and check each name; without names those that are compared by default, with `chosen`."""
     from gpvae import DataError
 
     if names is None:
-        return [chosen(None, minutes, *special) if name == DEFAULT else name for name in registry.COMPARED]
+        return [chosen(None, minutes, kinds, *special) if name == DEFAULT else name for name in registry.COMPARED]
     methods = [name.strip() for name in names.split(",")]
     for name in methods:
         if name not in METHODS:
             raise DataError(f"--methods: {unknown_method(name)}")
     _require_timed(minutes, *methods)
+    _require_method_for(kinds, methods)
     return methods
 
 
@@ -98,11 +104,9 @@ def unknown_method(name: str) -> str:
     return f"unknown method {name!r}; choose from {', '.join(METHODS)}"
 
 
-def parse_kinds(entries: Sequence[str], methods: Sequence[str]) -> "Kinds":
-    """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}, for methods that can use it."""
-    kinds = dict(_parse_kind(entry) for entry in ",".join(entries).split(",")) if entries else {}
-    _require_method_for(kinds, methods)
-    return kinds
+def parse_kinds(entries: Sequence[str] | None) -> "Kinds":
+    """NAME=kind,NAME=low<mid<high → {NAME: kind, NAME: [low, mid, high]}"""
+    return dict(_parse_kind(entry) for entry in ",".join(entries).split(",")) if entries else {}
 
 
 def _parse_kind(entry: str) -> tuple[str, str | list[str]]:
@@ -115,13 +119,18 @@ def _parse_kind(entry: str) -> tuple[str, str | list[str]]:
 
 
 def _require_method_for(kinds: "Kinds", methods: Sequence[str]) -> None:
+    """Check that one of the methods can use them all."""
     from gpvae import DataError
+    from gpvae.data.limits import is_of_numbers
 
-    only_categories = len(kinds) == len(categorical_columns(kinds))
-    suitable = [*WITH_KINDS, *(WITH_CATEGORIES_ONLY if only_categories else [])]
-    if kinds and not {*methods} & {*suitable}:
-        needed = f"{', '.join(WITH_KINDS)} (for categories also {', '.join(WITH_CATEGORIES_ONLY)})"
-        raise DataError(f"--kind needs one of {needed}; {methods[0]} treats every column as real numbers")
+    suitable = {*WITH_KINDS}
+    suitable |= {*WITH_CATEGORIES_ONLY} if len(kinds) == len(categorical_columns(kinds)) else set()
+    suitable |= {*WITH_NUMBERS} if all(map(is_of_numbers, kinds.values())) else set()
+    if kinds and not {*methods} & suitable:
+        also = f"for numbers also {', '.join(WITH_NUMBERS)}; for categories also {', '.join(WITH_CATEGORIES_ONLY)}"
+        needed = f"{', '.join(WITH_KINDS)} ({also})"
+        does = "fills only numbers" if methods[0] in WITH_NUMBERS else "treats every column as real numbers"
+        raise DataError(f"--kind needs one of {needed}; {methods[0]} {does}")
 
 
 def categorical_columns(kinds: "Kinds") -> tuple[str, ...]:

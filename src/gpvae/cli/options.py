@@ -70,7 +70,8 @@ Kind = Annotated[
     typer.Option(
         "--kind",
         help="What a column holds: NAME=real, positive, count, binary, categorical or ordinal; for ordered text "
-        "NAME=low<mid<high. Separate several by commas, or repeat the option.  [default: real numbers]",
+        "NAME=low<mid<high. Separate several by commas, or repeat the option.  [default: found in the data by "
+        f"{DEFAULT}, which fills only numbers; real numbers in other methods]",
     ),
 ]
 Method = Annotated[
@@ -79,7 +80,7 @@ Method = Annotated[
         "--method",
         callback=check_method,
         metavar=f"<{'|'.join(METHODS)}>",
-        help=f"The method that fills the gaps.  [default: {DEFAULT}; {NETWORK} with --kind, --preset or --epochs]",
+        help=f"The method that fills the gaps.  [default: {DEFAULT}; {NETWORK} with categories, --preset or --epochs]",
     ),
 ]
 Minutes = Annotated[

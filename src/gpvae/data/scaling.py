@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpvae.data.bounds import find_bounds
+from gpvae.data.limits import Limits, on_grid
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 
 Kind = Literal["real", "positive", "count", "binary", "categorical", "ordinal"]
@@ -29,7 +29,7 @@ class Scaling:
     classes   the index of x among the column's levels
 
     A constant column has the kind real and scale 0: it is scaled to 0, and back to its constant. On the way back,
-    nothing goes beyond the bounds of its column.
+    numbers become values that their column can take: within its bounds, and on its grid.
     """
 
     shift: Floats  # (feature,) NaN where a column was never observed
@@ -38,11 +38,13 @@ class Scaling:
     levels: tuple[tuple[float, ...], ...] = ()  # (feature,) increasing; for text, the codes of its labels
     lower: Floats = field(default_factory=lambda: np.empty(0))  # (feature,) NaN where a column has no such bound
     upper: Floats = field(default_factory=lambda: np.empty(0))
+    step: Floats = field(default_factory=lambda: np.empty(0))  # (feature,) of its grid, 0 where a column has none
+    origin: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper"):
+        for name, nothing in (("lower", np.nan), ("upper", np.nan), ("step", 0.0), ("origin", 0.0)):
             if not len(getattr(self, name)):
-                object.__setattr__(self, name, np.full(len(self.shift), np.nan))
+                object.__setattr__(self, name, np.full(len(self.shift), nothing))
         if not self.kinds:
             object.__setattr__(self, "kinds", ("real",) * len(self.shift))
         if not self.levels:
@@ -104,22 +106,44 @@ class Scaling:
                 values[cells] = np.exp(values[cells])
             else:
                 values[cells] = np.array(self.levels[j])[scaled[cells].astype(np.int64)]
-        for j in np.flatnonzero(~np.isnan(self.lower) | ~np.isnan(self.upper)):
+        for j in np.flatnonzero(self.is_limited):
             cells, slack = feature == j, SINGLE * self.scale[j]  # draws are in single precision
-            inside = np.where(values[cells] < self.lower[j] + slack, self.lower[j], values[cells])
+            inside = on_grid(values[cells], self.origin[j], self.step[j]) if self.step[j] else values[cells]
+            inside = np.where(inside < self.lower[j] + slack, self.lower[j], inside)
             values[cells] = np.where(inside > self.upper[j] - slack, self.upper[j], inside)
         return values
 
-    def scaled_bound(self, name: Literal["lower", "upper"]) -> Floats:
-        """In the model's units, infinite where there is none. (feature,)"""
-        bound = getattr(self, name)
-        scaled = (bound - self.shift) / np.where(self.scale > 0, self.scale, 1)
-        return np.where(np.isnan(bound), np.inf if name == "upper" else -np.inf, scaled)
+    @property
+    def is_limited(self) -> Bools:
+        """(feature,)"""
+        return ~np.isnan(self.lower) | ~np.isnan(self.upper) | (self.step > 0)
 
-    def bounded(self, values: Floats) -> "Scaling":
-        """With the bounds that these values show, in columns of real numbers that vary. (row, feature)"""
-        low, high = np.where(self.varies & self.of_kind("real"), find_bounds(values).T, np.nan)
-        return replace(self, lower=np.where(np.isinf(low), np.nan, low), upper=np.where(np.isinf(high), np.nan, high))
+    @property
+    def bounds(self) -> Floats:
+        """Least and greatest scaled value, infinite where there is none. (feature, 2)"""
+        bounds = np.stack([self.lower, self.upper], axis=1)
+        scaled = (bounds - self.shift[:, None]) / np.where(self.scale > 0, self.scale, 1)[:, None]
+        return np.where(np.isnan(bounds), [-np.inf, np.inf], scaled)
+
+    @property
+    def scaled_step(self) -> Floats:
+        """(feature,)"""
+        return self.step / np.where(self.scale > 0, self.scale, 1)
+
+    def limited(self, limits: Sequence[Limits]) -> "Scaling":
+        """With the limits of each column, in those of real numbers that vary."""
+        chosen = self.varies & self.of_kind("real")
+        used = [limit if choose else Limits() for limit, choose in zip(limits, chosen, strict=True)]
+        lower, upper, step, origin = np.array(used, dtype=np.float64).reshape(-1, 4).T
+        ends = [np.where(np.isinf(end), np.nan, end) for end in (lower, upper)]
+        return replace(self, lower=ends[0], upper=ends[1], step=step, origin=origin)
+
+    @property
+    def limits(self) -> list[Limits]:
+        """Of each column."""
+        ends = np.nan_to_num(self.lower, nan=-np.inf), np.nan_to_num(self.upper, nan=np.inf)
+        columns = zip(*(each.tolist() for each in (*ends, self.step, self.origin)), strict=True)
+        return [Limits(*column) for column in columns]
 
     def log_jacobian(self, values: Floats) -> Floats:
         """Log |d scaled / d value|, 0 for discrete columns; added to a log density, it changes to the data's units."""

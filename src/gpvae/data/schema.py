@@ -29,10 +29,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         scaling, count = self.scaling, len(self.columns)
-        lengths = {
-            len(each)
-            for each in (scaling.shift, scaling.scale, scaling.kinds, scaling.levels, scaling.lower, scaling.upper)
-        }
+        of_columns = (scaling.shift, scaling.scale, scaling.kinds, scaling.levels)
+        of_limits = (scaling.lower, scaling.upper, scaling.step, scaling.origin)
+        lengths = {len(each) for each in (*of_columns, *of_limits)}
         if lengths != {count} or not self.time_unit > 0:
             raise ValueError("columns, scales and times do not fit together")
 

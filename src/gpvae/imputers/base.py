@@ -219,6 +219,10 @@ class Imputer(BaseEstimator, ABC):
         """What was found in the data, in sentences."""
         return []
 
+    def found_kinds(self, panel: Panel) -> dict[Any, str]:
+        """What columns hold that are not just any real numbers, in words, as `fit` will find it. By name."""
+        return {}
+
     def facts(self) -> list[tuple[str, str]]:
         """Name and value of what is worth knowing of the fitted method, for reports."""
         return []

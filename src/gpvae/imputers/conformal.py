@@ -103,6 +103,9 @@ class Conformal(Imputer):
     def _new_schema(self, panel: Panel) -> Schema:
         return self.imputer._new_schema(panel)
 
+    def found_kinds(self, panel: Panel) -> dict[Any, str]:
+        return self.imputer.found_kinds(panel)
+
     def _select(self, panel: Panel) -> Panel:
         return self.imputer_._select(panel)
 

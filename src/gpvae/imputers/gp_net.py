@@ -6,6 +6,9 @@ decided for each column by held-out cells, which also set the widths of interval
 
 A draw of the table is one of the linear model, u_td = (x̃_td - m_td) / s_td, standard normal in every cell and
 correlated over time and columns; the cell gets the quantile Φ(u_td) of its own corrected distribution.
+
+What a column can take is found in the data, too (`gpvae.data.limits`): bounds, whole numbers, two values. Quantiles
+keep to it, and bounds are as probable as held-out cells say (`gpvae.imputers.masses`).
 """
 
 import time
@@ -22,8 +25,9 @@ from torch import Tensor
 
 from gpvae.data.codec import from_json
 from gpvae.data.known import known_columns
+from gpvae.data.limits import Limits, require_kinds
 from gpvae.data.panel import Bools, Floats, Panel
-from gpvae.data.scaling import SINGLE
+from gpvae.data.scaling import Kinds
 from gpvae.data.schema import Schema
 from gpvae.gp.threads import one_thread
 from gpvae.imputers.base import Imputer, Prediction, fingerprint
@@ -31,6 +35,8 @@ from gpvae.imputers.factor import GPFactor
 from gpvae.imputers.findings import Findings
 from gpvae.imputers.held_out import HeldOutCells
 from gpvae.imputers.latent_view import Latents, LatentView
+from gpvae.imputers.marginals import Marginals
+from gpvae.imputers.masses import Masses
 from gpvae.imputers.model_folder import require_no_nan
 from gpvae.imputers.neural import only_shapes_of
 from gpvae.imputers.widths import Evidence, Widths, fit_widths, gap_kinds, normal_log_factor
@@ -45,7 +51,6 @@ LEAST = 100  # held-out cells; with fewer, the linear model is used as it is
 ROWS, NUMBERS = 49_152, 2_000_000  # that are practised on, at most: rows, and cells
 MASKS, MASKED_ROWS = 16, 2**18  # that each round adds, at most: masks, and rows of them all together
 PASSES_TO_FILL = 8  # times as long as a pass over a row takes to fill it, with 100 draws
-NODES = (np.arange(33) + 0.5) / 33  # quantile levels that the deviation is computed from; the middle one is the median
 EVENLY = 50  # draws of a cell from which on they are its even quantiles
 EVEN = 0.95  # of the steps are of the same length, where seasons are looked up by rows
 CHUNK = 2**14  # cells whose draws are computed together
@@ -63,7 +68,8 @@ class GPNet(Imputer):
     """Fill all columns by `GPFactor`, corrected by a network. Draws are joint over time and columns.
 
     known: columns that are always known, such as a forecast or a patient's age (`gpvae.data.known`).
-    bounded: fill nothing beyond a bound that a column does not cross, such as 0 of rain (`gpvae.data.bounds`).
+    kinds: what columns hold, as {"rain": "positive"}: real, positive (0 and above), count or binary (two values). The
+        others are found in the data (`gpvae.data.limits`), or are real if find_kinds is False.
     minutes: how long fitting may take; None: until held-out cells say that no more comes. The linear model, which
         comes first, takes the time that it needs. Ctrl-C while the network is trained keeps the best so far.
     """
@@ -71,13 +77,15 @@ class GPNet(Imputer):
     gives_distributions: ClassVar[bool] = True
 
     known: tuple[str, ...] = ()
-    bounded: bool = True
+    kinds: Kinds | None = None
+    find_kinds: bool = True
     minutes: float | None = None
     seed: int = 0
     verbose: Show = False
     core_: GPFactor = field(init=False)
     network_: Correction = field(init=False)
     widths_: Widths = field(init=False)
+    masses_: Masses = field(init=False)
 
     def fit(
         self, data: Any, y: None = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
@@ -92,15 +100,26 @@ class GPNet(Imputer):
         cells[rows] = np.logical_or.reduce(held_out)
         with busy("fitting the Gaussian process", show=bool(self.verbose)):
             self.core_ = GPFactor(known=self.known).fit(hide(panel, cells))
-        if self.bounded:
-            schema = self.core_.schema_
-            self.core_.schema_ = replace(schema, scaling=schema.scaling.bounded(np.where(cells, np.nan, panel.values)))
-        self.schema_ = self.core_.schema_
+        schema = self.core_.schema_
+        self.schema_ = self.core_.schema_ = replace(schema, scaling=schema.scaling.limited(self._limits(panel)))
         with one_thread():
             self._learn(panel, rows, [each for each in held_out if each.any()], budget)
         self.held_out_ = HeldOutCells.of(cells, fingerprint(panel)) if cells.any() else None
         self.seconds_ = time.perf_counter() - started
         return self
+
+    def _limits(self, panel: Panel) -> list[Limits]:
+        """What each column can take."""
+        kinds = self.kinds or {}
+        require_kinds(kinds, panel.columns, self.name)
+        return [
+            Limits.declared(str(kinds[name]), values, name)
+            if name in kinds
+            else Limits.of(values)
+            if self.find_kinds
+            else Limits()
+            for name, values in zip(panel.columns, panel.values.T, strict=True)
+        ]
 
     def _held_out(self, part: Panel, whole: Floats) -> list[Bools]:
         """Sorts of held-out cells; none where there are too few to learn from. (row, column) each
@@ -138,7 +157,7 @@ class GPNet(Imputer):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(self.seed))
             self.network_ = Correction.suited(columns, self._lags(panel), len(part.values))
-            self.widths_, self.history_ = Widths.untrained(columns), []
+            self.widths_, self.masses_, self.history_ = Widths.untrained(columns), Masses.untrained(columns), []
             if not held_out or not self._corrected.any():
                 self.network_.eval()
                 return
@@ -152,6 +171,8 @@ class GPNet(Imputer):
             evidence = self._evidence(part, held_out, examined)
             if len(evidence.column):
                 self.widths_ = fit_widths(evidence, columns)
+                y = evidence.mean + evidence.std * evidence.residual
+                self.masses_ = self._marginals.fitted(y, *self.widths_.located(evidence), evidence.column)
 
     def _train(
         self, visible: Panel, examined: list[Masked], budget: Budget, seconds: float, report: Report | None
@@ -185,7 +206,8 @@ class GPNet(Imputer):
             row, column = each.hidden.nonzero().T
             kinds = gap_kinds(hide(part, cells), self.schema_.scaling.varies)[row, column]
             at = row, column
-            found.append((column.numpy(), kinds, each.residual[at], shift[at], log_scale[at]))
+            mean, std = each.inputs[row, column], each.inputs[row, shift.shape[1] + column]  # of cells that are hidden
+            found.append((column.numpy(), kinds, each.residual[at], shift[at], log_scale[at], mean, std))
         column, kind, *tensors = zip(*found, strict=True)
         return Evidence(np.concatenate(column), np.concatenate(kind), *(torch.cat(each) for each in tensors))
 
@@ -236,24 +258,12 @@ class GPNet(Imputer):
 
     def _warped(self, panel: Panel) -> Floats:
         """Values of columns that vary in the linear model's units, 0 where missing. (row, column)"""
-        scaled = np.nan_to_num(self.schema_.scaling.apply(panel.values))
-        warped = np.zeros((len(scaled), len(self.schema_.columns)))
-        for block in self.core_.blocks_:
-            columns = list(block.columns)
-            warped[:, columns] = block.model.warp(torch.from_numpy(scaled[:, columns])).numpy()
-        return warped[:, self.schema_.scaling.varies]
+        return self._marginals.warp(np.nan_to_num(self.schema_.scaling.apply(panel.values)))
 
-    def _unwarped(self, y: NDArray[Any], column: NDArray[np.int64]) -> Floats:
-        """Back to scaled values, of cells (cell, …) of these columns among those that vary."""
-        place = np.cumsum(self.schema_.scaling.varies) - 1
-        result = np.zeros(y.shape)
-        for block in self.core_.blocks_:
-            for i, j in enumerate(block.columns):
-                cells = column == place[j]
-                if cells.any():
-                    values = torch.from_numpy(y[cells]).double().unsqueeze(-1)
-                    result[cells] = block.model.warp.of(torch.tensor([i])).inverse(values).squeeze(-1).numpy()
-        return result
+    @property
+    def _marginals(self) -> Marginals:
+        scaling, blocks = self.schema_.scaling, self.core_.blocks_
+        return Marginals(scaling, tuple(blocks), self._corrected, float(self.widths_.tails), self.masses_)
 
     def _log_steps(self, panel: Panel) -> Floats:
         """Log of the time to the next row, 0 at the end of a series. (row,)"""
@@ -278,26 +288,12 @@ class GPNet(Imputer):
         varying = varies[feature]
         median, std, scaled = np.zeros(len(feature)), np.zeros(len(feature)), draws
         median[~varying] = scaling.undo(median[~varying], feature[~varying])
-        median[varying], std[varying] = self._moments(location, scale, column)
+        median[varying], std[varying] = self._marginals.moments(location, scale, column)
         self._take_quantiles(draws, location, scale, column)
         if not varying.all():
             scaled = np.zeros((len(feature), samples), dtype=np.float32)
             scaled[varying] = draws
         return Prediction(median, std, scaled, stratified=samples >= EVENLY)
-
-    def _moments(self, location: Floats, scale: Floats, column: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Median and deviation of cells, in the data's units."""
-        tails = float(self.widths_.tails)
-        nodes = special.stdtrit(tails, NODES)
-        inner = np.sqrt(tails / (tails - 2)) / nodes.std()  # what the nodes miss of the tails, where the warp is a line
-        feature, median, std = np.flatnonzero(self.schema_.scaling.varies)[column], *np.zeros((2, len(column)))
-        for first in range(0, len(column), CHUNK):
-            at = slice(first, first + CHUNK)
-            scaled = self._unwarped(location[at, None] + scale[at, None] * nodes, column[at])
-            values = self.schema_.scaling.undo(scaled, feature[at])
-            median[at], unit = values[:, len(NODES) // 2], self.schema_.scaling.scale[feature[at]]
-            std[at] = inner * unit * ((values - median[at, None]) / unit[:, None]).std(1)
-        return median, std
 
     def _take_quantiles(
         self, draws: NDArray[np.float32], location: Floats, scale: Floats, column: NDArray[np.int64]
@@ -307,19 +303,16 @@ class GPNet(Imputer):
         Of many draws of a cell the ranks are kept, and their values are even quantiles. In columns that others
         determine the values are kept as they are, so that draws obey the relations.
         """
-        tails, samples, corrected = float(self.widths_.tails), draws.shape[1], self._corrected
-        levels = special.stdtrit(tails, (np.arange(samples) + 0.5) / samples)
+        samples, corrected, marginals = draws.shape[1], self._corrected, self._marginals
+        even = (np.arange(samples) + 0.5) / samples
         for first in range(0, len(column), CHUNK):
             at = slice(first, first + CHUNK)
             normal = draws[at].astype(np.float64)
-            if samples >= EVENLY:
-                quantiles = levels[normal.argsort(1).argsort(1)]
-            else:
-                quantiles = special.stdtrit(tails, special.ndtr(normal))
-            tied = ~corrected[column[at], None]
-            width = np.where(tied, scale[at, None] / np.exp(self._tied_log_factor), scale[at, None])
-            y = location[at, None] + width * np.where(tied, normal, quantiles)
-            draws[at] = self._unwarped(y, column[at])
+            levels = even[normal.argsort(1).argsort(1)] if samples >= EVENLY else special.ndtr(normal)
+            draws[at] = marginals.quantiles(levels, location[at], scale[at], column[at])
+            tied = first + np.flatnonzero(~corrected[column[at]])
+            width = scale[tied, None] / np.exp(self._tied_log_factor)
+            draws[tied] = marginals.unwarp(location[tied, None] + width * normal[tied - first], column[tied])
 
     @property
     def _tied_log_factor(self) -> float:
@@ -328,22 +321,16 @@ class GPNet(Imputer):
 
     @one_thread()
     def _log_density(self, panel: Panel, scaled: NDArray[np.float32], samples: int, seed: int) -> Floats:
-        varies, density = self.schema_.scaling.varies, np.zeros(scaled.shape)
-        location, scale = self._located(panel, self._core(panel).rows)
-        place = np.cumsum(varies) - 1
-        student = torch.distributions.StudentT(self.widths_.tails)
-        for block in self.core_.blocks_:
-            columns = list(block.columns)
-            values, at = torch.from_numpy(scaled[:, columns]).double(), place[columns]
-            y = block.model.warp(values)
-            log_density = student.log_prob((y - location[:, at]) / scale[:, at]) - scale[:, at].log()
-            density[:, columns] = (block.model.warp.log_slope(values) + block.doubted(y, log_density)).numpy()
-        slack = SINGLE * np.maximum(1, np.abs(scaled))
-        low, high = (self.schema_.scaling.scaled_bound(end) for end in ("lower", "upper"))
-        return np.where((scaled < low - slack) | (scaled > high + slack), -np.inf, density)
+        return self._marginals.log_density(scaled, *self._located(panel, self._core(panel).rows))
 
     def _new_schema(self, panel: Panel) -> Schema:
-        return Schema.of(panel, standardise=True)
+        schema = Schema.of(panel, standardise=True)
+        return replace(schema, scaling=schema.scaling.limited(self._limits(panel)))
+
+    def found_kinds(self, panel: Panel) -> dict[Any, str]:
+        numbers = panel.select([name for name in panel.columns if name not in panel.labels])
+        words = [limits.words(x) for limits, x in zip(self._limits(numbers), numbers.values.T, strict=True)]
+        return {name: each for name, each in zip(numbers.columns, words, strict=True) if each}
 
     # What the linear model found.
 
@@ -353,11 +340,7 @@ class GPNet(Imputer):
         return self.core_.findings()
 
     def describe(self) -> list[str]:
-        names, scaling = self.schema_.columns, self.schema_.scaling
-        below = [f"{name} is never below {x:g}" for name, x in zip(names, scaling.lower, strict=True) if np.isfinite(x)]
-        above = [f"{name} is never above {x:g}" for name, x in zip(names, scaling.upper, strict=True) if np.isfinite(x)]
-        bounds = [f"Bounds that are kept: {'; '.join([*below, *above])}."] if below or above else []
-        return [*self.core_.describe(), *bounds]
+        return self.core_.describe()
 
     def latents(self, data: Any) -> Latents:
         """Posterior mean and deviation of the series that columns share: see `GPFactor.latents`."""
@@ -369,7 +352,12 @@ class GPNet(Imputer):
 
     def facts(self) -> list[tuple[str, str]]:
         followed = float(self.widths_.blend.mean()) if len(self.widths_.blend) else 0.0
-        return [*self.core_.facts(), ("network followed", f"{followed:.0%}")]
+        words = {
+            name: each.words() for name, each in zip(self.schema_.columns, self.schema_.scaling.limits, strict=True)
+        }
+        kinds = "; ".join(f"{name}: {each}" for name, each in words.items() if each)
+        found = [("kinds of columns", kinds)] if kinds else []
+        return [*self.core_.facts(), ("network followed", f"{followed:.0%}"), *found]
 
     @property
     def shows_progress(self) -> bool:
@@ -380,12 +368,13 @@ class GPNet(Imputer):
         return {"core": self.core_._resolved(), **network}
 
     def _tensors(self) -> dict[str, Tensor]:
-        parts = {"core": self.core_._tensors(), "network": self.network_.state_dict(), "widths": vars(self.widths_)}
+        parts = {"core": self.core_._tensors(), "network": self.network_.state_dict()}
+        parts |= {"widths": vars(self.widths_), "masses": vars(self.masses_)}
         return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
 
     def _restore(self, tensors: dict[str, Tensor], resolved: Any) -> None:
         require_no_nan(tensors)
-        parts: dict[str, dict[str, Tensor]] = {"core": {}, "network": {}, "widths": {}}
+        parts: dict[str, dict[str, Tensor]] = {name: {} for name in ("core", "network", "widths", "masses")}
         for name, value in tensors.items():
             part, _, key = name.partition(".")
             parts[part][key] = value
@@ -394,14 +383,13 @@ class GPNet(Imputer):
         self.core_._restore(parts["core"], resolved["core"])
         columns = int(self.schema_.scaling.varies.sum())
         width, lags = from_json(int, resolved["width"]), from_json(tuple[int, ...], resolved["lags"])
-        self.widths_ = Widths(**parts["widths"])
+        self.widths_, self.masses_ = Widths(**parts["widths"]), Masses(**parts["masses"])
         with only_shapes_of(parts["network"]):
             self.network_ = Correction(columns, lags, width=width)
-        untrained = vars(Widths.untrained(columns))
-        if {name: x.shape for name, x in vars(self.widths_).items()} != {
-            name: x.shape for name, x in untrained.items()
-        }:
-            raise ValueError("its widths do not fit its columns")
+        expected = {"widths": Widths.untrained(columns), "masses": Masses.untrained(columns)}
+        for part, untrained in expected.items():
+            if {name: x.shape for name, x in parts[part].items()} != {k: x.shape for k, x in vars(untrained).items()}:
+                raise ValueError(f"its {part} do not fit its columns")
         self.network_.load_state_dict(parts["network"])
         self.network_.eval()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpvae.report.page import Report
 
 CELLS_PER_CHUNK = 2**14  # whose draws are sorted at a time
+HALF = 1e-3  # between two draws that are a step apart, what is so near to the middle is rounded outward
 MAX_INLINE_CELLS = 200_000  # that the inline report of a notebook holds
 
 
@@ -44,21 +45,23 @@ class Draws:
         Stratified draws come close to that where most of the uncertainty is not stratified (latent series, counts, the
         heaviest tails). These are NumPy's methods "hazen" and "weibull", ten times as fast by sorting in chunks.
 
-        Quantiles between two draws are interpolated; in columns of whole numbers or levels, the draw further from the
-        median is taken. Categories have no order, hence no quantiles.
+        Quantiles between two draws are interpolated, and rounded to the column's steps; of counts and levels, the draw
+        further from the median is taken. Categories have no order, hence no quantiles.
         """
         for level in q:
             require_samples(level, self.count)
         position = np.array(q) * self.count - 0.5 if self.stratified else np.array(q) * (self.count + 1) - 1
         below = np.clip(np.floor(position + 1e-9).astype(int), 0, self.count - 1)
         above, weight = np.minimum(below + 1, self.count - 1), np.clip(position - below, 0, 1)
-        outer = np.where(weight < 1e-6, 0.0, np.array(q) > 0.5)
-        discrete = self.scaling.of_kind(*DISCRETE)[self.feature]
+        exact, outer = weight < 1e-6, np.array(q) > 0.5
+        outer_draw, outward = np.where(exact, 0, outer), np.where(exact, 0, weight + np.where(outer, HALF, -HALF))
+        discrete, stepped = self.scaling.of_kind(*DISCRETE)[self.feature], (self.scaling.step > 0)[self.feature]
         scaled = np.empty((len(q), len(self.scaled)))
         for first in range(0, len(self.scaled), CELLS_PER_CHUNK):
             chunk = slice(first, first + CELLS_PER_CHUNK)
             ordered = np.sort(self.scaled[chunk], axis=1)
-            weights = np.where(discrete[chunk, None], outer, weight)
+            weights = np.where(stepped[chunk, None], outward, weight)
+            weights = np.where(discrete[chunk, None], outer_draw, weights)
             scaled[:, chunk] = ((1 - weights) * ordered[:, below] + weights * ordered[:, above]).T
         values = self.scaling.undo(scaled.T, self.feature).T
         values[:, self.scaling.of_kind("categorical")[self.feature]] = np.nan
@@ -213,7 +216,7 @@ class Imputation:
 
     @property
     def probability(self) -> Any:
-        """The probability that the filled value is right, for categories and counts; NaN in other columns."""
+        """The probability that the filled value is right, for categories, counts and columns with steps; else NaN."""
         return self.panel.restore(self.probability_rows)
 
     def quantile(self, q: float) -> Any:
@@ -355,7 +358,7 @@ class Imputation:
     @property
     def probability_rows(self) -> Floats:
         draws = self.require_draws()
-        discrete = draws.scaling.of_kind(*DISCRETE)[draws.feature]
+        discrete = (draws.scaling.of_kind(*DISCRETE) | (draws.scaling.step > 0))[draws.feature]
         shares = np.full(len(self.cells), np.nan)
         shares[discrete] = draws.at(discrete).share_of(self.values[discrete])
         return self._scatter(np.where(self.panel.observed, 1.0, np.nan), shares)

@@ -19,7 +19,7 @@ from gpvae.data.atomic import FORCE_HINT, atomic_write, claim, require_writable
 from gpvae.data.panel import DataError
 from gpvae.data.sealed import BLANK, read_regular, require_seal, seal
 
-FORMAT = 9
+FORMAT = 10
 DESCRIPTION = "gpvae.json"
 WEIGHTS = ("weights.safetensors", "weights-2.safetensors")  # the file in use, and a name for the one that replaces it
 

@@ -25,6 +25,7 @@ class MethodInfo:
     takes: tuple[str, ...] = TRAINING_SETTINGS  # which of `SETTINGS`
     distributions: bool = False  # gives draws and intervals, or single values
     kinds: bool = False  # fills columns of any kind
+    numbers: bool = False  # knows kinds of numbers: bounds, whole numbers, two values
     categories: bool = False  # fills columns of categories
     causal: bool = False  # fills each row from the past alone, if asked to
     compared: bool = False  # by `evaluate`, by default
@@ -61,6 +62,7 @@ METHODS: Mapping[str, MethodInfo] = MappingProxyType(
             "gpvae.imputers.gp_net:GPNet",
             takes=("known", "minutes", "seed", "verbose"),
             distributions=True,
+            numbers=True,
             compared=True,
         ),
         "vae": MethodInfo("a VAE on each step", "gpvae.imputers.gpvae:vae", **_LATENT),

@@ -56,5 +56,6 @@ def _shifted_draws(draws: Draws, delta: Floats) -> Draws:
     scaling = draws.scaling
     moved = np.zeros(len(scaling.shift))
     moved[draws.feature] = delta  # the same of all cells of a column
-    scaling = replace(scaling, lower=scaling.lower + moved, upper=scaling.upper + moved)
+    ends = {"lower": scaling.lower + moved, "upper": scaling.upper + moved}
+    scaling = replace(scaling, **ends, origin=scaling.origin + moved)
     return replace(draws, scaled=draws.scaled + scaled_delta.astype(np.float32)[:, None], scaling=scaling)

@@ -47,6 +47,8 @@ class Evidence(NamedTuple):
     residual: Tensor  # (y - m) / s
     shift: Tensor  # a
     log_scale: Tensor  # b
+    mean: Tensor  # m
+    std: Tensor  # s
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,13 @@ class Widths:
         """Of all cells, those that are not missing included. (row, column)"""
         kind = torch.from_numpy(np.maximum(kinds, 0))
         return self.blend * decoded + self.column + self.kind.T.gather(0, kind)
+
+    def located(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
+        """Location and scale of held-out cells. (cell,)"""
+        column, kind = torch.from_numpy(evidence.column), torch.from_numpy(evidence.kind)
+        blend = self.blend[column]
+        log_scale = blend * evidence.log_scale + self.column[column] + self.kind[column, kind]
+        return evidence.mean + evidence.std * blend * evidence.shift, evidence.std * log_scale.exp()
 
 
 def fit_widths(evidence: Evidence, columns: int) -> Widths:
@@ -106,7 +115,7 @@ def normal_log_factor(tails: float) -> float:
 
 def _blends(evidence: Evidence, columns: int) -> Tensor:
     """For each column that under which its held-out cells, and a few of the others, are likeliest. (column,)"""
-    residual, shift, log_scale = (x.double() for x in evidence[2:])
+    residual, shift, log_scale = (x.double() for x in evidence[2:5])
     w = BLENDS.double().unsqueeze(1)
     loss = _student_nll(residual - w * shift, w * log_scale, torch.tensor(5.0)).T  # (cell, blend)
     total = torch.zeros(columns, len(BLENDS), dtype=torch.float64)
