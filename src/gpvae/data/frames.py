@@ -185,14 +185,31 @@ def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added:
     return pa.Table.from_arrays([*columns, *tail], schema=pa.schema(fields, metadata=native.schema.metadata))
 
 
+def plain(data: Any) -> Any:
+    """Rows in a list, tensors and other array-likes as arrays; everything else unchanged."""
+    if isinstance(data, list | tuple):
+        return numeric_array(data, "the list") if len(data) and all(np.ndim(row) == 1 for row in data) else data
+    if isinstance(data, np.ndarray) or nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_into_series(data):
+        return data
+    return np.asarray(data) if hasattr(data, "__array__") else data
+
+
+class EntryError(DataError, TypeError):
+    """An entry that is no number, which NumPy calls a TypeError."""
+
+
 def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
     """Floats unchanged, integers as float64; None and masked values as NaN."""
     try:
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
-    except (TypeError, ValueError):
+    except TypeError as error:
+        raise EntryError(f"{name} must hold numbers, in rows of equal length: {error}") from None
+    except ValueError:
         raise DataError(f"{name} must hold numbers, in rows of equal length") from None
+    if array.dtype.kind == "c":
+        raise DataError(f"{name} must hold numbers, got {array.dtype}: Complex data not supported")
     if array.dtype.kind != "f":
         raise DataError(f"{name} must hold numbers, got {array.dtype}")
     return np.ma.filled(array, np.nan)

@@ -27,6 +27,7 @@ from gpvae.data.frames import (
     is_numeric,
     labels_of,
     numeric_array,
+    plain,
     require_columns,
     series_of_rows,
     spread_times,
@@ -72,6 +73,7 @@ class Panel:
         """
         if isinstance(data, Panel):
             return data
+        data = plain(data)
         if isinstance(data, list | tuple):
             return cls.from_list(data)
         if isinstance(data, np.ndarray):
@@ -89,7 +91,9 @@ class Panel:
         """(time, feature) or (series, time, feature); `times` (time,) or (series, time), by default 0, 1, 2, …"""
         array = numeric_array(array, "the array")
         if array.ndim not in (2, 3):
-            raise DataError(f"the array must be (time, feature) or (series, time, feature), got shape {array.shape}")
+            column = "; Reshape your data with reshape(-1, 1) if it is one column" if array.ndim == 1 else ""
+            shape = f"got shape {array.shape}{column}"
+            raise DataError(f"the array must be (time, feature) or (series, time, feature), {shape}")
         stacked = array if array.ndim == 3 else array[None]
         given = None if times is None else spread_times(np.asarray(times), stacked.shape[:2])
         return cls._from_series(list(stacked), given, ArraySource(array))
@@ -111,7 +115,8 @@ class Panel:
     def _from_series(cls, series: list[Any], times: list[Any] | None, source: "ArraySource | ListSource") -> "Panel":
         lengths = np.array([len(array) for array in series], dtype=np.int64)
         if not lengths.sum() or not series[0].shape[1]:
-            raise DataError("the data has no rows, or no columns")
+            count = f"{series[0].shape[1] if series else 0} feature(s) (shape={series[0].shape if series else (0, 0)})"
+            raise DataError(f"the data has no rows, or no columns: {count} while a minimum of 1 is required.")
         if times is None:
             clock, flat_times, origin = ParsedTimes("number", np.concatenate([np.arange(float(n)) for n in lengths]))
         else:
