@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.data.time_columns import index_times, is_blank, is_row_number, joined_times, time_parts
+from gpvae.data.time_columns import index_series, index_times, is_blank, is_row_number, joined_times, time_parts
 from gpvae.data.times import DataError, Floats
 
 Bools = NDArray[np.bool_]
@@ -166,7 +166,9 @@ class FrameSource:
         position = int(self.order[row])
         names = [*([] if self.id is None else [self.id]), *time_parts(self.table.columns, self.time)]
         parts = [f"{name} {self.table.get_column(name)[position]}" for name in names]
-        index = index_times(self.table)
+        series, index = index_series(self.table), index_times(self.table)
+        if self.id is None and series is not None:
+            parts.append(f"series {series[position]}")
         if self.time is None and index is not None:
             parts.append(f"time {index[position]}")
         return ", ".join([*parts, f"row {position + 1}"])
@@ -389,15 +391,30 @@ def _new_column(
 
 def series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
     if id is None:
-        return (0,), np.zeros(len(table), dtype=np.int64)
+        named = index_series(table)
+        if named is None:
+            return (0,), np.zeros(len(table), dtype=np.int64)
+        _require_named(named)
+        return _coded(named)
     column = table.get_column(id)
     if column.dtype.is_nested():
         raise DataError(f"the id column {id!r} must hold text or numbers, got {column.dtype}")
     missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
     if missing.any():
         raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
+    return _coded(column.to_list())
+
+
+def _require_named(names: list[Any]) -> None:
+    for row, name in enumerate(names):
+        if any(part is None or part != part for part in (name if isinstance(name, tuple) else (name,))):
+            raise DataError(f"the series is missing in the index, in row {row + 1}")
+
+
+def _coded(names: list[Any]) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """The different names in their order, and the place of each row's among them."""
     code: dict[Any, int] = {}
-    entries = [entry.item() if isinstance(entry, np.generic) else entry for entry in column.to_list()]
+    entries = [entry.item() if isinstance(entry, np.generic) else entry for entry in names]
     # 1, True and 1.0 are equal, but not the same name.
     codes = np.array([code.setdefault((type(name), name), len(code)) for name in entries], dtype=np.int64)
     return tuple(name for _, name in code), codes

@@ -33,7 +33,7 @@ from gpvae.data.frames import (
     spread_times,
     value_columns,
 )
-from gpvae.data.time_columns import find_time, time_parts, times_of
+from gpvae.data.time_columns import find_time, time_parts, times_of, usual_names
 from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times, parse_moment, time_between
 
 
@@ -153,9 +153,11 @@ class Panel:
     ) -> "Panel":
         """From a pandas, polars or PyArrow frame in long format, with an `id` and a `time` column, or with one series.
 
-        time: a column, or several that make a time together, as "date,time" or "year,month,day,hour". By default a
-            pandas DatetimeIndex, else the only column of dates or times, else the only one of dates as text, else
-            the only one of unix times that is named like a time, else the row order.
+        id: by default the levels of a pandas MultiIndex but for its times, or the column unique_id of Nixtla's format.
+        time: a column, or several that make a time together, as "date,time" or "year,month,day,hour". By default the
+            index of a pandas frame, if it holds dates, periods or several levels, else the column ds of Nixtla's
+            format, else the only column of dates or times, else the only one of dates as text, else the only one of
+            unix times that is named like a time, else the row order.
         columns: by default all numeric ones, that is floats and integers up to 64 bits. Other columns are returned
             unchanged; cast booleans and decimals to have them filled.
         categories: columns of text or booleans that are filled too.
@@ -163,6 +165,7 @@ class Panel:
         table = eager_frame(frame)
         require_columns(table, [*([] if id is None else [id]), *time_parts(table.columns, time)])
         require_columns(table, [*(columns or []), *categories])
+        id, time = usual_names(table, id, time)
         time = find_time(table, id, [*(columns or []), *categories]) if time is None else time
         reserved = [*([] if id is None else [id]), *time_parts(table.columns, time)]
         chosen = value_columns(table, reserved, columns, categories)
