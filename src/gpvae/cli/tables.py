@@ -148,7 +148,7 @@ def left_empty(panel: "Panel", imputation: "Imputation", gaps: "GapSelection") -
 
 def require_memory_for_draws(imputer: "Imputer", panel: "Panel", samples: int) -> None:
     """Before any training."""
-    from gpvae.imputers.imputation import require_memory
+    from gpvae.imputers.draws import require_memory
 
     if imputer.gives_distributions:
         require_memory(int((~panel.observed).sum()), samples)

@@ -174,6 +174,17 @@ class FrameSource:
         return ", ".join([*parts, f"row {position + 1}"])
 
 
+def table_like(source: Source, columns: Mapping[str, Any]) -> Any:
+    """A frame of the library that the data came from; for arrays a dict of columns."""
+    if not isinstance(source, FrameSource):
+        return {name: np.asarray(column) for name, column in columns.items()}
+    held = {name: column for name, column in columns.items() if isinstance(column, nw.Series)}
+    plain_columns = {name: column for name, column in columns.items() if name not in held}
+    frame = nw.from_dict(plain_columns, backend=source.table.implementation)
+    with_times = frame.with_columns(*(column.alias(name) for name, column in held.items()))
+    return with_times.select(*columns).to_native()
+
+
 def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added: list[nw.Series[Any]]) -> Any:
     """The native frame with some columns replaced and others appended."""
     if not table.implementation.is_pyarrow():

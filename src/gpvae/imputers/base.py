@@ -23,8 +23,9 @@ from gpvae.data.gaps import Duration, GapSelection
 from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE, class_columns
 from gpvae.data.schema import Schema
+from gpvae.imputers.draws import ConformalIntervals, Draws, require_memory
 from gpvae.imputers.held_out import HeldOutCells
-from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation, require_memory
+from gpvae.imputers.imputation import Imputation
 from gpvae.imputers.latent_view import LatentView
 from gpvae.imputers.model_folder import read_model, write_model
 from gpvae.imputers.registry import FILL_CATEGORIES
