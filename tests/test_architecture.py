@@ -25,6 +25,7 @@ ROOMS = [
     "imputers",
     "evaluation",
     "report",
+    "adapters",
     "paper",
     "demo",
     "cli",
