@@ -1,5 +1,7 @@
 """The transformer for sktime, which need not be installed: `make test-extras` installs it and runs these tests."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,3 +83,12 @@ def test_it_stands_before_a_forecaster() -> None:
     y.iloc[-1] = np.nan
     forecast = (GapFiller(Linear()) * NaiveForecaster()).fit(y, fh=[1]).predict()
     assert np.isfinite(forecast.to_numpy()).all()
+
+
+def test_the_snippet_of_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "other-libraries.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(snippet, "other-libraries.md", "exec"), names)
+    assert not names["filled"].isna().any()
+    assert len(names["forecaster"].predict()) == 3
