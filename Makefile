@@ -5,7 +5,7 @@ READY := .venv/.ready
 BROWSER := .venv/.browser
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo quick test lint hooks bench speed methods release clean
+.PHONY: demo quick test test-extras docs lint hooks bench speed methods release clean
 
 demo: $(READY)
 	$(BIN)/gpvae demo --force
@@ -16,6 +16,19 @@ quick: $(READY)
 
 test: $(READY) $(BROWSER)
 	$(PYTEST)
+
+# The site, in site/. Warnings, such as a link that leads nowhere, are errors.
+docs: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build
+
+# What needs libraries that do not go together with those of .venv: sktime asks for an older pandas.
+EXTRAS := .venv-extras
+test-extras:
+	$(PYTHON) -m venv $(EXTRAS)
+	grep --invert-match '^pandas==' constraints.txt > $(EXTRAS)/constraints.txt
+	$(EXTRAS)/bin/pip install --quiet --constraint $(EXTRAS)/constraints.txt pytest pytest-xdist --editable '.[sktime]'
+	$(EXTRAS)/bin/pytest tests/adapters
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,7 +61,7 @@ release: $(READY)
 	$(BIN)/python scripts/release.py
 
 clean:
-	rm -rf .venv demo dist
+	rm -rf .venv .venv-extras demo dist site
 
 # Reports are tested in Chromium. Where there is none and it cannot be installed, those tests are skipped and say so.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)

@@ -42,7 +42,8 @@ from gpvae.evaluation import metrics
 from gpvae.evaluation.provenance import describe
 from gpvae.imputers import registry
 from gpvae.imputers.base import Imputer
-from gpvae.imputers.imputation import CELLS_PER_CHUNK, Imputation
+from gpvae.imputers.draws import CELLS_PER_CHUNK
+from gpvae.imputers.imputation import Imputation
 from gpvae.imputers.registry import method
 from gpvae.paper.presets import changed
 

@@ -25,6 +25,7 @@ ROOMS = [
     "imputers",
     "evaluation",
     "report",
+    "adapters",
     "paper",
     "demo",
     "cli",
@@ -50,7 +51,7 @@ TORCH_FREE = {
         "data/grid.py",
         "data/scaling.py",
     ),
-    *("imputers/imputation.py", "evaluation/metrics.py"),
+    *("imputers/draws.py", "imputers/imputation.py", "evaluation/metrics.py"),
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__"))
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import gpvae
 from gpvae import cli
 from gpvae.training import recipe
 
 README = Path(__file__).parents[1] / "README.md"
-METHODS = README.parent / "docs" / "methods.md"
-PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+DOCS = README.parent / "docs"
+METHODS = DOCS / "methods.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
 TEXTS = [*PAGES, README.parent / "CONTRIBUTING.md", README.parent / "CHANGELOG.md"]
 
 
@@ -37,40 +39,68 @@ def run(command: str) -> None:
     assert result.exit_code == 0, f"{command}: {result.output}"
 
 
-@pytest.mark.parametrize(
-    ("page", "written"),
-    [
-        (
-            README,
-            {
-                *("filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"),
-                *("past.csv", "joint.csv", "draws.parquet"),
-            },
-        ),
-        (METHODS, {"brits.csv"}),
-    ],
-    ids=["README", "methods"],
-)
-def test_commands(quick: Path, page: Path, written: set[str]) -> None:
-    run("gpvae demo")
+# What the commands of a page write, besides the demonstration.
+WRITTEN: dict[Path, set[str]] = {
+    README: {
+        *("filled.csv", "again.csv", "model", "shown.csv", "report.html", "judged.html"),
+        *("past.csv", "joint.csv", "draws.parquet"),
+    },
+    METHODS: {"brits.csv"},
+    DOCS / "tutorial.md": set(),
+}
+# A name that the last snippet of a page defines.
+LAST = {
+    README: "again",
+    METHODS: "filled",
+    DOCS / "index.md": "gaps",
+    DOCS / "tutorial.md": "gaps",
+    DOCS / "scikit-learn.md": "best",
+    DOCS / "other-libraries.md": "complete",
+    DOCS / "researcher.md": "score",
+    DOCS / "how-to.md": "hot",
+}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_commands(quick: Path, page: Path) -> None:
+    run("gpvae demo --force")
     for command in [line for block in blocks(page, "console") for line in block.splitlines() if line]:
-        run(command)
-    assert {path.name for path in quick.iterdir()} == {"demo", *written}
+        run(command.replace("gpvae demo", "gpvae demo --force"))
+    assert {path.name for path in quick.iterdir()} == {"demo", *WRITTEN[page]}
 
 
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("page", "last"), [(README, "again"), (METHODS, "filled")], ids=["README", "methods"])
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `gpvae demo` writes."""
+    folder = tmp_path_factory.mktemp("docs") / "demo"
+    run(f"gpvae demo -o {folder}")
+    return folder
+
+
+@pytest.mark.parametrize("page", LAST, ids=lambda page: page.stem)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_python(page: Path, last: str) -> None:
-    run("gpvae demo")
+def test_python(page: Path, quick: Path, demo: Path) -> None:
+    (quick / "demo").symlink_to(demo)
     names: dict[str, object] = {}
     for snippet in blocks(page, "python"):  # later blocks use the names of earlier ones
         exec(compile(snippet.replace("epochs=100", "epochs=1"), page.name, "exec"), names)
-    assert last in names
+    assert LAST[page] in names
 
 
 def test_every_page_with_code_is_run() -> None:
-    assert {page for page in PAGES if blocks(page, "python") or blocks(page, "console")} == {README, METHODS}
+    assert {page for page in PAGES if blocks(page, "python")} == {*LAST}
+    assert {page for page in PAGES if blocks(page, "console")} == {*WRITTEN}
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = re.findall(r": (\S+\.md)$", (README.parent / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_the_reference_names_everything_that_the_package_offers() -> None:
+    named = set(re.findall(r"^::: gpvae\.(\w+)", (DOCS / "api.md").read_text(), flags=re.MULTILINE))
+    described_elsewhere = {"DEFAULT", "DEFAULT_RECIPE", "HI_VAE", "VAE", "DataError", "paper"}
+    assert named - {"adapters"} == {*gpvae.__all__} - described_elsewhere
 
 
 @pytest.mark.parametrize("page", [README, README.parent / "CONTRIBUTING.md"], ids=lambda page: page.stem)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpvae.data.gaps import GapSelection
     from gpvae.data.panel import DataError, Panel
     from gpvae.data.reading import Reading
+    from gpvae.evaluation import evaluate
     from gpvae.imputers.base import Imputer, load
     from gpvae.imputers.brits import BRITS
     from gpvae.imputers.conformal import Conformal
@@ -53,6 +54,7 @@ __all__ = [
     "Panel",
     "Reading",
     "Recipe",
+    "evaluate",
     "evaluation",
     "load",
     "paper",
@@ -78,6 +80,7 @@ _HOMES = {
     **dict.fromkeys(("Imputer", "load"), "gpvae.imputers.base"),
     **dict.fromkeys(("DataError", "Panel"), "gpvae.data.panel"),
     "GapSelection": "gpvae.data.gaps",
+    "evaluate": "gpvae.evaluation",
     "Conformal": "gpvae.imputers.conformal",
     "Imputation": "gpvae.imputers.imputation",
     "pool": "gpvae.imputers.pooling",

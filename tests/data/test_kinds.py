@@ -17,7 +17,7 @@ from ward import ward, with_gaps
 from gpvae import DEFAULT, GPVAE, VAE, Linear, Mean, ModelConfig, Panel, load, missingness
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import evaluate
-from gpvae.imputers.imputation import Draws
+from gpvae.imputers.draws import Draws
 from gpvae.models.encoders import Attention, Convolution
 from gpvae.models.likelihoods import MixedLikelihood, PoissonLikelihood
 from gpvae.training import recipe

@@ -8,7 +8,7 @@ from gpvae import DataError, Imputation, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import joint
 from gpvae.evaluation.joint import find_gaps, share
-from gpvae.imputers.imputation import Draws
+from gpvae.imputers.draws import Draws
 
 Floats = NDArray[np.float64]
 LENGTH, SLOT = 12, 20  # of simulated gaps, and rows from one to the next

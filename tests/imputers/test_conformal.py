@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpvae import DEFAULT, GPVAE, Conformal, DataError, Forward, Imputer, Linear, Mean, ModelConfig, Panel, missingness
-from gpvae.imputers.imputation import ConformalIntervals
+from gpvae.imputers.draws import ConformalIntervals
 from gpvae.models.encoders import Attention, Convolution
 from gpvae.models.likelihoods import Bernoulli, Gaussian
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from gpvae import GPVAE, DataError, Panel
 from gpvae.data.scaling import Scaling
-from gpvae.imputers import imputation
-from gpvae.imputers.imputation import Draws
+from gpvae.imputers.draws import Draws
 from gpvae.models.likelihoods import GaussianLikelihood, RealParams
 
 Array = NDArray[Any]
@@ -30,7 +29,7 @@ def test_quantiles_outside_the_unit_interval_are_refused(q: float, tiny: GPVAE, 
 @pytest.mark.parametrize("method", ["hazen", "weibull"])
 @pytest.mark.parametrize("samples", [1, 2, 19, 100])
 def test_quantiles_are_those_of_numpy(samples: int, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imputation, "CELLS_PER_CHUNK", 3)
+    monkeypatch.setattr("gpvae.imputers.draws.CELLS_PER_CHUNK", 3)
     scaled = np.random.default_rng(samples).normal(size=(8, samples)).astype(np.float32)
     draws = Draws(scaled, np.zeros(8, dtype=np.int64), Scaling(np.zeros(1), np.ones(1)), stratified=method == "hazen")
     q = [each for each in (0.05, 0.1, 0.37, 0.5, 0.95) if 1 <= each * (samples + 1) <= samples]

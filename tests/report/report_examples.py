@@ -20,7 +20,7 @@ from gpvae import (
 )
 from gpvae.data.panel import Floats
 from gpvae.data.scaling import Scaling
-from gpvae.imputers.imputation import Draws
+from gpvae.imputers.draws import Draws
 from gpvae.models.encoders import Attention
 from gpvae.models.inputs import Frames
 from gpvae.models.likelihoods import Bernoulli

@@ -18,7 +18,7 @@ from report_examples import (
 from gpvae import (
     Panel,
 )
-from gpvae.imputers.imputation import ConformalIntervals
+from gpvae.imputers.draws import ConformalIntervals
 from gpvae.report.packing import FINE, LEVELS, LOGARITHM, NOT_NEGATIVE, Packer
 
 

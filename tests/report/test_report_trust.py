@@ -23,7 +23,7 @@ from gpvae import (
     load,
 )
 from gpvae.data.scaling import Scaling
-from gpvae.imputers.imputation import Draws
+from gpvae.imputers.draws import Draws
 from gpvae.missingness import hide
 from gpvae.report.evidence import Evidence, held_out_evidence
 from gpvae.report.page import Report

@@ -323,7 +323,7 @@ def test_all_windows_are_chosen_if_they_are_few_and_else_as_many_as_are_needed()
     assert len(chosen_windows(sparse)[1]) == pytest.approx(3 * len(places), abs=1)
     empty = table(np.where(rows == 0, 0, np.nan))
     assert len(chosen_windows(empty)[1]) == SPARSE * len(places)
-    wide = np.broadcast_to(rows, (len(rows), 1024))
+    wide = np.broadcast_to(rows.astype(float), (len(rows), 1024))
     assert len(chosen_windows([Stretch(np.arange(float(len(rows))), wide)])[1]) == NUMBERS // 1024 // LANE
 
 

@@ -14,7 +14,6 @@ app = typer.Typer(
     help="Fill gaps in multivariate time series, with an interval around each filled value.",
     epilog="Start with: gpvae demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -28,6 +27,14 @@ for command in (
     demo.demo,
 ):
     app.command()(command)
+
+
+@app.command("help")
+def show_help(
+    context: typer.Context, command: Annotated[str | None, typer.Argument(help="Such as impute.")] = None
+) -> None:
+    """Show the help of a command, or the list of commands."""
+    context.find_root().command.main([*([command] if command else []), "--help"], prog_name="gpvae")
 
 
 def _print_version(requested: bool) -> None:

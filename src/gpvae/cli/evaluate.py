@@ -70,7 +70,7 @@ def evaluate(
     """
     with one_line_errors():
         from gpvae import evaluation
-        from gpvae.imputers.imputation import require_samples
+        from gpvae.imputers.draws import require_samples
 
         require_samples((1 - interval) / 2, samples)
         tables.require_report_path(report, *source.files, force=force)

@@ -21,6 +21,7 @@ from gpvae.cli.methods import (
     require_calibration_cells,
     require_causal,
 )
+from gpvae.cli.plan import plan
 from gpvae.cli.printing import STDOUT, messages_apart, print_table, say, working
 from gpvae.cli.source import reads_table
 
@@ -42,6 +43,11 @@ Model = Annotated[Path | None, typer.Option(help="A model from `gpvae fit`.  [de
 Escape = Annotated[
     bool,
     typer.Option("--escape-formulas", help="Write a ' before text that spreadsheets would compute: = + - @ (CSV)."),
+]
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Read the table and check the options; say what would be done, and do nothing."),
 ]
 
 
@@ -75,6 +81,7 @@ def impute(
     trailing: options.Trailing = True,
     add_rows: options.AddRows = False,
     escape_formulas: Escape = False,
+    dry_run: DryRun = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     force: options.Force = False,
@@ -84,7 +91,7 @@ def impute(
     - `gpvae impute weather.csv -o filled.csv`
     - `gpvae impute icu.parquet --id patient --time hour -o filled.parquet`
     - `gpvae impute new.csv --model model/ -o filled.csv`
-    - `gpvae impute weather.csv -o filled.csv --max-gap 6h --add-rows --report report.html`
+    - `gpvae impute weather.csv -o filled.csv --report report.html --max-gap 6h --add-rows`
     - `cat weather.csv | gpvae impute - -o - --missing -999 > filled.csv`
 
     Observed values come back unchanged. Each column with gaps gets two more columns, `<name>_lower` and
@@ -105,7 +112,8 @@ def impute(
         level = interval_level(interval, imputer, samples)
         tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
         table, to = table.escaping_formulas(escape_formulas), _Target(output, report, draws, force)
-        _Job(imputer, table, panel, _Choice(gaps, causal, fit_until), level, samples, seed, to).run(train=not model)
+        job = _Job(imputer, table, panel, _Choice(gaps, causal, fit_until), level, samples, seed, to)
+        job.explain() if dry_run else job.run(train=not model)
 
 
 @contextmanager
@@ -169,6 +177,10 @@ class _Job:
                 return
             fit_with_checkpoint(self.imputer, fitted, None if self.to.output == STDOUT else self.to.output)
         self._fill()
+
+    def explain(self) -> None:
+        """For --dry-run."""
+        say(*plan(self.imputer, self.panel, self.choice.gaps, [self.to.output, self.to.report, self.to.draws]))
 
     def _fill(self) -> None:
         import numpy as np

@@ -158,7 +158,7 @@ def interval_level(interval: float | None, imputer: "Imputer", samples: int) -> 
     """The level of the intervals to write, 0 for none."""
     from gpvae import DataError
     from gpvae.cli.printing import note
-    from gpvae.imputers.imputation import require_samples
+    from gpvae.imputers.draws import require_samples
 
     if not gives_intervals(imputer):
         advice = f"{imputer.name} gives single values without intervals; add --conformal to get intervals"

@@ -79,6 +79,7 @@ Method = Annotated[
     typer.Option(
         "--method",
         callback=check_method,
+        autocompletion=lambda: list(METHODS),
         metavar=f"<{'|'.join(METHODS)}>",
         help=f"The method that fills the gaps.  [default: {DEFAULT}; {NETWORK} with categories, --preset or --epochs]",
     ),

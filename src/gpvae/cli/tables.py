@@ -60,7 +60,7 @@ def read(
         f"{table.path}: {len(panel):,} series, {len(panel.values):,} steps, {len(panel.columns)} columns, "
         f"{1 - panel.observed.mean():.1%} missing; time: {panel.source.time or 'row order'}"
     )
-    _print_unused(table, [name for name in table.table.column_names if name not in _used(panel, id)], panel)
+    _print_unused(table, [name for name in table.table.column_names if name not in _used(panel)], panel)
     return table, panel
 
 
@@ -86,10 +86,10 @@ def _split(entry: str, known: Sequence[str]) -> list[str]:
     return [entry] if entry in known else [name.strip() for name in entry.split(",")]
 
 
-def _used(panel: "Panel", id: str | None) -> set[str | None]:
+def _used(panel: "Panel") -> set[str | None]:
     from gpvae.data.time_columns import time_parts
 
-    return {*panel.columns, id, *time_parts([], panel.source.time), panel.source.time}
+    return {*panel.columns, panel.source.id, *time_parts([], panel.source.time), panel.source.time}
 
 
 def _print_unused(table: "TableFile", unused: list[str], panel: "Panel") -> None:
@@ -148,7 +148,7 @@ def left_empty(panel: "Panel", imputation: "Imputation", gaps: "GapSelection") -
 
 def require_memory_for_draws(imputer: "Imputer", panel: "Panel", samples: int) -> None:
     """Before any training."""
-    from gpvae.imputers.imputation import require_memory
+    from gpvae.imputers.draws import require_memory
 
     if imputer.gives_distributions:
         require_memory(int((~panel.observed).sum()), samples)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from gpvae.data.time_columns import index_times, is_blank, is_row_number, joined_times, time_parts
+from gpvae.data.time_columns import index_series, index_times, is_blank, is_row_number, joined_times, time_parts
 from gpvae.data.times import DataError, Floats
 
 Bools = NDArray[np.bool_]
@@ -166,10 +166,23 @@ class FrameSource:
         position = int(self.order[row])
         names = [*([] if self.id is None else [self.id]), *time_parts(self.table.columns, self.time)]
         parts = [f"{name} {self.table.get_column(name)[position]}" for name in names]
-        index = index_times(self.table)
+        series, index = index_series(self.table), index_times(self.table)
+        if self.id is None and series is not None:
+            parts.append(f"series {series[position]}")
         if self.time is None and index is not None:
             parts.append(f"time {index[position]}")
         return ", ".join([*parts, f"row {position + 1}"])
+
+
+def table_like(source: Source, columns: Mapping[str, Any]) -> Any:
+    """A frame of the library that the data came from; for arrays a dict of columns."""
+    if not isinstance(source, FrameSource):
+        return {name: np.asarray(column) for name, column in columns.items()}
+    held = {name: column for name, column in columns.items() if isinstance(column, nw.Series)}
+    plain_columns = {name: column for name, column in columns.items() if name not in held}
+    frame = nw.from_dict(plain_columns, backend=source.table.implementation)
+    with_times = frame.with_columns(*(column.alias(name) for name, column in held.items()))
+    return with_times.select(*columns).to_native()
 
 
 def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added: list[nw.Series[Any]]) -> Any:
@@ -185,14 +198,31 @@ def _with_columns(table: nw.DataFrame[Any], filled: list[nw.Series[Any]], added:
     return pa.Table.from_arrays([*columns, *tail], schema=pa.schema(fields, metadata=native.schema.metadata))
 
 
+def plain(data: Any) -> Any:
+    """Rows in a list, tensors and other array-likes as arrays; everything else unchanged."""
+    if isinstance(data, list | tuple):
+        return numeric_array(data, "the list") if len(data) and all(np.ndim(row) == 1 for row in data) else data
+    if isinstance(data, np.ndarray) or nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_into_series(data):
+        return data
+    return np.asarray(data) if hasattr(data, "__array__") else data
+
+
+class EntryError(DataError, TypeError):
+    """An entry that is no number, which NumPy calls a TypeError."""
+
+
 def numeric_array(data: ArrayLike, name: str) -> NDArray[Any]:
     """Floats unchanged, integers as float64; None and masked values as NaN."""
     try:
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
-    except (TypeError, ValueError):
+    except TypeError as error:
+        raise EntryError(f"{name} must hold numbers, in rows of equal length: {error}") from None
+    except ValueError:
         raise DataError(f"{name} must hold numbers, in rows of equal length") from None
+    if array.dtype.kind == "c":
+        raise DataError(f"{name} must hold numbers, got {array.dtype}: Complex data not supported")
     if array.dtype.kind != "f":
         raise DataError(f"{name} must hold numbers, got {array.dtype}")
     return np.ma.filled(array, np.nan)
@@ -372,15 +402,30 @@ def _new_column(
 
 def series_of_rows(table: nw.DataFrame[Any], id: str | None) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
     if id is None:
-        return (0,), np.zeros(len(table), dtype=np.int64)
+        named = index_series(table)
+        if named is None:
+            return (0,), np.zeros(len(table), dtype=np.int64)
+        _require_named(named)
+        return _coded(named)
     column = table.get_column(id)
     if column.dtype.is_nested():
         raise DataError(f"the id column {id!r} must hold text or numbers, got {column.dtype}")
     missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
     if missing.any():
         raise DataError(f"the id in column {id!r} is missing in row {missing.to_list().index(True) + 1}")
+    return _coded(column.to_list())
+
+
+def _require_named(names: list[Any]) -> None:
+    for row, name in enumerate(names):
+        if any(part is None or part != part for part in (name if isinstance(name, tuple) else (name,))):
+            raise DataError(f"the series is missing in the index, in row {row + 1}")
+
+
+def _coded(names: list[Any]) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """The different names in their order, and the place of each row's among them."""
     code: dict[Any, int] = {}
-    entries = [entry.item() if isinstance(entry, np.generic) else entry for entry in column.to_list()]
+    entries = [entry.item() if isinstance(entry, np.generic) else entry for entry in names]
     # 1, True and 1.0 are equal, but not the same name.
     codes = np.array([code.setdefault((type(name), name), len(code)) for name in entries], dtype=np.int64)
     return tuple(name for _, name in code), codes

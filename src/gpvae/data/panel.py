@@ -27,12 +27,13 @@ from gpvae.data.frames import (
     is_numeric,
     labels_of,
     numeric_array,
+    plain,
     require_columns,
     series_of_rows,
     spread_times,
     value_columns,
 )
-from gpvae.data.time_columns import find_time, time_parts, times_of
+from gpvae.data.time_columns import find_time, time_parts, times_of, usual_names
 from gpvae.data.times import Clock, DataError, Floats, ParsedTimes, array_times, parse_moment, time_between
 
 
@@ -72,6 +73,7 @@ class Panel:
         """
         if isinstance(data, Panel):
             return data
+        data = plain(data)
         if isinstance(data, list | tuple):
             return cls.from_list(data)
         if isinstance(data, np.ndarray):
@@ -89,7 +91,9 @@ class Panel:
         """(time, feature) or (series, time, feature); `times` (time,) or (series, time), by default 0, 1, 2, …"""
         array = numeric_array(array, "the array")
         if array.ndim not in (2, 3):
-            raise DataError(f"the array must be (time, feature) or (series, time, feature), got shape {array.shape}")
+            column = "; Reshape your data with reshape(-1, 1) if it is one column" if array.ndim == 1 else ""
+            shape = f"got shape {array.shape}{column}"
+            raise DataError(f"the array must be (time, feature) or (series, time, feature), {shape}")
         stacked = array if array.ndim == 3 else array[None]
         given = None if times is None else spread_times(np.asarray(times), stacked.shape[:2])
         return cls._from_series(list(stacked), given, ArraySource(array))
@@ -111,7 +115,8 @@ class Panel:
     def _from_series(cls, series: list[Any], times: list[Any] | None, source: "ArraySource | ListSource") -> "Panel":
         lengths = np.array([len(array) for array in series], dtype=np.int64)
         if not lengths.sum() or not series[0].shape[1]:
-            raise DataError("the data has no rows, or no columns")
+            count = f"{series[0].shape[1] if series else 0} feature(s) (shape={series[0].shape if series else (0, 0)})"
+            raise DataError(f"the data has no rows, or no columns: {count} while a minimum of 1 is required.")
         if times is None:
             clock, flat_times, origin = ParsedTimes("number", np.concatenate([np.arange(float(n)) for n in lengths]))
         else:
@@ -148,9 +153,11 @@ class Panel:
     ) -> "Panel":
         """From a pandas, polars or PyArrow frame in long format, with an `id` and a `time` column, or with one series.
 
-        time: a column, or several that make a time together, as "date,time" or "year,month,day,hour". By default a
-            pandas DatetimeIndex, else the only column of dates or times, else the only one of dates as text, else
-            the only one of unix times that is named like a time, else the row order.
+        id: by default the levels of a pandas MultiIndex but for its times, or the column unique_id of Nixtla's format.
+        time: a column, or several that make a time together, as "date,time" or "year,month,day,hour". By default the
+            index of a pandas frame, if it holds dates, periods or several levels, else the column ds of Nixtla's
+            format, else the only column of dates or times, else the only one of dates as text, else the only one of
+            unix times that is named like a time, else the row order.
         columns: by default all numeric ones, that is floats and integers up to 64 bits. Other columns are returned
             unchanged; cast booleans and decimals to have them filled.
         categories: columns of text or booleans that are filled too.
@@ -158,6 +165,7 @@ class Panel:
         table = eager_frame(frame)
         require_columns(table, [*([] if id is None else [id]), *time_parts(table.columns, time)])
         require_columns(table, [*(columns or []), *categories])
+        id, time = usual_names(table, id, time)
         time = find_time(table, id, [*(columns or []), *categories]) if time is None else time
         reserved = [*([] if id is None else [id]), *time_parts(table.columns, time)]
         chosen = value_columns(table, reserved, columns, categories)

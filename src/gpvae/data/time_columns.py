@@ -18,6 +18,7 @@ _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "na
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800  # in seconds since 1970
 _NO_NAME = re.compile(r"column [0-9]+|Unnamed: [0-9]+|")
 _DOTTED = re.compile(r"\b([0-9]{2})\.([0-9]{2})(?=\.[0-9]{2}$|$)")  # 18.00.00
+NIXTLA = ("unique_id", "ds")
 _TEXT = (nw.String, nw.Object, nw.Categorical, nw.Enum)
 
 
@@ -29,18 +30,58 @@ def time_parts(names: Sequence[str], time: str | None) -> list[str]:
 
 
 def index_times(table: nw.DataFrame[Any]) -> Any:
-    """The index of a pandas frame, if it holds times."""
-    index = nw.maybe_get_index(table)
-    dtype = getattr(index, "dtype", None)
-    return index if dtype is not None and dtype.kind == "M" else None
+    """The times in the index of a pandas frame, if it holds any. Periods are their starts.
+
+    Of several levels, the times are the only one of dates or periods, else the last.
+    """
+    index: Any = nw.maybe_get_index(table)
+    if index is None:
+        return None
+    if index.nlevels > 1:
+        return _as_dates(index.get_level_values(_time_level(index)))
+    return _as_dates(index) if _holds_dates(index) else None
+
+
+def index_series(table: nw.DataFrame[Any]) -> list[Any] | None:
+    """The series of each row, if the index of a pandas frame says it: its levels without the times, or unique_id."""
+    index: Any = nw.maybe_get_index(table)
+    if index is None:
+        return None
+    if index.nlevels > 1:
+        return index.droplevel(_time_level(index)).tolist()
+    return index.tolist() if index.name == NIXTLA[0] and NIXTLA[1] in table.columns else None
+
+
+def _time_level(index: Any) -> int:
+    dates = [level for level, entries in enumerate(index.levels) if _holds_dates(entries)]
+    return dates[0] if len(dates) == 1 else index.nlevels - 1
+
+
+def _holds_dates(index: Any) -> bool:
+    return _is_of_periods(index) or index.dtype.kind == "M"
+
+
+def _is_of_periods(index: Any) -> bool:
+    return str(index.dtype).startswith("period[")
+
+
+def _as_dates(index: Any) -> Any:
+    return index.to_timestamp() if _is_of_periods(index) else index
+
+
+def usual_names(table: nw.DataFrame[Any], id: str | None, time: str | None) -> tuple[str | None, str | None]:
+    """Names of the columns of series and times; those of Nixtla's long format, where a table has it, need no naming."""
+    series, times = NIXTLA
+    in_index = getattr(nw.maybe_get_index(table), "name", None) == series
+    if times not in table.columns or not (in_index or series in table.columns):
+        return id, time
+    return id or (series if series in table.columns else None), time or times
 
 
 def find_time(table: nw.DataFrame[Any], id: str | None, columns: Sequence[str]) -> str | None:
     """The only column of times: of a type for times, else of text, else of unix times. `columns` are to be filled."""
     if index_times(table) is not None:
         return None
-    if id is None and getattr(nw.maybe_get_index(table), "nlevels", 1) > 1:
-        raise DataError("the index has several levels: call reset_index(), then name the id and time columns")
     schema = {name: dtype for name, dtype in table.schema.items() if name != id and name not in columns}
     times = [name for name, dtype in schema.items() if dtype in (nw.Date, nw.Datetime)]
     if len(times) > 1:

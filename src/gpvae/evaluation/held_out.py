@@ -1,25 +1,30 @@
 """Score imputation methods on held-out cells."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gpvae import missingness
+from gpvae.data.frames import table_like
 from gpvae.data.panel import Bools, DataError, Floats, Panel
-from gpvae.data.scaling import CLASSES, Scaling
+from gpvae.data.scaling import CLASSES, Scaling, class_columns
 from gpvae.evaluation import joint, metrics
 from gpvae.evaluation.joint import JointScore
+from gpvae.imputers import registry
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.imputation import Imputation
 from gpvae.training.progress import busy
 
 if TYPE_CHECKING:
     from gpvae.report.page import Report
+
+MECHANISMS = tuple(name for name in missingness.MECHANISMS if name != "spatial")  # which is for images
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,10 @@ class Score:
     seconds: float | None = None  # to fit and impute
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
+    """Scores of several methods on the same hidden cells; printed, or shown in a notebook, it is a table."""
+
     scores: list[Score]
     imputations: dict[str, Imputation]  # by method
     cells: Bools  # (row, feature) the scored cells
@@ -59,6 +66,32 @@ class Evaluation:
             for name, imputation in self.imputations.items()
             if imputation.draws is not None
         }
+
+    def to_frame(self) -> Any:
+        """A row for each method, in a frame like the data, for arrays a dict of columns."""
+        rows = zip(*(astuple(score) for score in self.scores), strict=True)
+        columns = {field.name: list(column) for field, column in zip(fields(Score), rows, strict=True)}
+        numbers = {name: np.array(column, dtype=np.float64) for name, column in columns.items() if name != "method"}
+        return table_like(self.panel.source, {"method": columns["method"], **numbers})
+
+    def _rows(self) -> list[list[str]]:
+        """A heading, and a row for each method, of the scores that any of them has."""
+        names = [field.name for field in fields(Score) if field.name != "method"]
+        shown = [name for name in names if any(getattr(score, name) is not None for score in self.scores)]
+        numbers = [[getattr(score, name) for name in shown] for score in self.scores]
+        cells = [["" if number is None else f"{number:.3f}" for number in row] for row in numbers]
+        return [["", *shown], *([score.method, *row] for score, row in zip(self.scores, cells, strict=True))]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+        return "\n".join([f"{int(self.cells.sum()):,} hidden cells, errors in standard deviations", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows()]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table>{body}</table><p>{escape(repr(self).splitlines()[0])}</p>"
 
     def report(self, path: str | Path | None = None, *, overwrite: bool = False) -> "Report":
         """One HTML page about the last method that gives intervals, or else the last, next to the other methods."""
@@ -95,20 +128,102 @@ class _Trial:
         return chosen
 
 
+class _Question(NamedTuple):
+    """A table, and the cells to hide. (row, feature)"""
+
+    panel: Panel
+    cells: Bools
+
+
 def evaluate(
-    panel: Panel,
-    held_out: Bools,
-    methods: Mapping[str, Imputer],
+    data: Any,
+    held_out: Bools | float = 0.1,
+    methods: Mapping[str, Imputer] | Sequence[str | Imputer] = registry.COMPARED,
     *,
+    gaps: str = "random",
+    id: str | None = None,
+    time: str | None = None,
     level: float = 0.9,
     samples: int = 100,
     seed: int = 0,
     verbose: bool = False,
 ) -> Evaluation:
-    """Fit each method without the `held_out` cells, and score what it fills in; `verbose` says on a terminal which.
+    """Hide some observed cells, fit each method to the rest, and score what it fills in.
+
+        gpvae.evaluate(table)
+        gpvae.evaluate(table, 0.2, ["linear", "gp-net", gpvae.BRITS(epochs=20)], gaps="blocks")
+
+    data: whatever imputers take; of a frame, `id` and `time` may name the columns of series and times. Or a dict with
+        arrays "X" and "X_ori", as PyPOTS and BenchPOTS have it: the cells that only "X" lacks are those to score.
+    held_out: the share of the observed cells to hide, or the cells themselves: in the shape of an array, else
+        (row, feature) in the rows and columns of `Panel.of(data)`.
+    methods: names, or imputers. gaps: the mechanism that hides a share: see `gpvae.missingness`.
+    level: of the intervals whose coverage is counted. verbose: say on a terminal what is being fitted.
 
     A column whose visible values do not vary has no standard deviation to serve as unit, so it is not scored.
     """
+    imputers = _imputers(methods, seed)
+    question = _question(data, held_out, imputers, gaps, id, time, seed)
+    return _evaluate(question.panel, question.cells, imputers, level, samples, seed, verbose)
+
+
+def _imputers(methods: Mapping[str, Imputer] | Sequence[str | Imputer], seed: int) -> dict[str, Imputer]:
+    if isinstance(methods, Mapping):
+        return dict(methods)
+    imputers: dict[str, Imputer] = {}
+    for method in methods:
+        name = method.name if isinstance(method, Imputer) else method
+        if name in imputers:
+            raise DataError(f"there are two methods named {name!r}: give them names of your own, {{name: imputer, …}}")
+        built = method if isinstance(method, Imputer) else registry.method(method, seed=seed, verbose=False)
+        imputers[name] = built
+    return imputers
+
+
+def _question(
+    data: Any,
+    held_out: Bools | float,
+    imputers: Mapping[str, Imputer],
+    gaps: str,
+    id: str | None,
+    time: str | None,
+    seed: int,
+) -> _Question:
+    if isinstance(data, Mapping):
+        return _pypots_question(data)
+    categories = [name for each in imputers.values() for name in class_columns(getattr(each, "kinds", None))]
+    categories = list(dict.fromkeys(categories))
+    named = id is not None or time is not None
+    panel = Panel.from_frame(data, id=id, time=time, categories=categories) if named else data
+    panel = Panel.of(panel, categories=categories)
+    if isinstance(held_out, int | float):
+        if gaps not in MECHANISMS:
+            raise DataError(f"gaps must be one of {', '.join(MECHANISMS)}, got {gaps!r}")
+        return _Question(panel, missingness.MECHANISMS[gaps](panel, held_out, seed))
+    cells = np.asarray(held_out, dtype=bool)
+    if cells.shape[-1:] != panel.values.shape[1:] or cells.size != panel.values.size:
+        raise DataError(f"held_out has shape {cells.shape}, the data's panel {panel.values.shape}")
+    return _Question(panel, cells.reshape(panel.values.shape) & panel.observed)
+
+
+def _pypots_question(data: Mapping[str, Any]) -> _Question:
+    if not {"X", "X_ori"} <= {*data}:
+        raise DataError(f"a dict must have the arrays 'X' and 'X_ori', got {', '.join(map(repr, data))}")
+    visible, panel = Panel.of(data["X"]), Panel.of(data["X_ori"])
+    if visible.values.shape != panel.values.shape:
+        raise DataError(f"'X' has {visible.values.shape} rows and columns, 'X_ori' {panel.values.shape}")
+    return _Question(panel, panel.observed & ~visible.observed)
+
+
+def _evaluate(
+    panel: Panel,
+    held_out: Bools,
+    methods: Mapping[str, Imputer],
+    level: float,
+    samples: int,
+    seed: int,
+    verbose: bool,
+) -> Evaluation:
     visible = missingness.hide(panel, held_out)
     units = Scaling.of(visible, standardise=True)
     cells = held_out & units.varies

@@ -15,7 +15,8 @@ from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.runs import Index, Runs, find_runs
 from gpvae.data.scaling import Scaling
 from gpvae.evaluation import metrics
-from gpvae.imputers.imputation import CELLS_PER_CHUNK, Draws, Imputation
+from gpvae.imputers.draws import CELLS_PER_CHUNK, Draws
+from gpvae.imputers.imputation import Imputation
 
 RESAMPLES, MAX_RESAMPLED = 1000, 2000  # of the bootstrap; more groups than this are merged at random
 MAX_GAPS = 1000  # that multivariate scores are averaged over: they take all pairs of draws, or of cells

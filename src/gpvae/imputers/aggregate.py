@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from gpvae.data.calendar import periods_of
-from gpvae.data.frames import FrameSource
+from gpvae.data.frames import table_like
 from gpvae.data.panel import DataError, Floats, Panel
 from gpvae.data.runs import Runs, find_runs
-from gpvae.imputers.imputation import Draws, Imputation, require_level, require_samples
+from gpvae.imputers.draws import Draws, require_level, require_samples
+from gpvae.imputers.imputation import Imputation
 
 CELLS_AT_ONCE = 2**20
 Columns = dict[str, Any]
@@ -61,7 +61,7 @@ def aggregate(
         return _of_tables(imputation, function, level)
     groups = _groups(imputation.panel, imputation.filled, "column" if by is None else by)
     columns = _of_groups(imputation, draws, _reduce(function), groups, level)
-    return _like_source(imputation.panel, columns)
+    return table_like(imputation.panel.source, columns)
 
 
 def _of_tables(imputation: Imputation, function: Callable[[Any], Any], level: float) -> Aggregate:
@@ -166,14 +166,3 @@ def _reduced(
             values[filled] = chosen.draw(i)
             results[i] = reduce(values, part)
         yield results, np.add.reduceat(filled, part.offsets, dtype=np.int64)
-
-
-def _like_source(panel: Panel, columns: Columns) -> Any:
-    """A frame of the library that the data came from; for arrays a dict of columns."""
-    if not isinstance(panel.source, FrameSource):
-        return {name: np.asarray(column) for name, column in columns.items()}
-    held = {name: column for name, column in columns.items() if isinstance(column, nw.Series)}
-    plain = {name: column for name, column in columns.items() if name not in held}
-    frame = nw.from_dict(plain, backend=panel.source.table.implementation)
-    with_times = frame.with_columns(*(column.alias(name) for name, column in held.items()))
-    return with_times.select(*columns).to_native()

@@ -3,7 +3,7 @@
 import hashlib
 import time
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -25,11 +24,13 @@ from gpvae.data.known import with_known
 from gpvae.data.panel import Bools, DataError, Floats, FrameSource, Panel
 from gpvae.data.scaling import CLASSES, DISCRETE, class_columns
 from gpvae.data.schema import Schema
+from gpvae.imputers.draws import ConformalIntervals, Draws, require_memory
 from gpvae.imputers.held_out import HeldOutCells
-from gpvae.imputers.imputation import ConformalIntervals, Draws, Imputation, require_memory
+from gpvae.imputers.imputation import Imputation
 from gpvae.imputers.latent_view import LatentView
 from gpvae.imputers.model_folder import read_model, write_model
 from gpvae.imputers.registry import FILL_CATEGORIES
+from gpvae.imputers.transformer import Transformer
 from gpvae.training.config import TrainingError
 from gpvae.training.state import Parts
 
@@ -55,11 +56,15 @@ def _naming_columns(fit: Callable[..., Any]) -> Callable[..., Any]:
     def named(
         self: "Imputer", data: Any, y: None = None, *, id: str | None = None, time: str | None = None, **paths: Any
     ) -> Any:
+        named_data = data
         if id is not None or time is not None:
             if isinstance(data, Panel | np.ndarray | list | tuple):
                 raise DataError("id and time name columns of a data frame; arrays and panels have their series already")
-            data = Panel.from_frame(data, id=id, time=time, categories=class_columns(getattr(self, "kinds", None)))
-        return fit(self, data, y, **paths)
+            kinds = getattr(self, "kinds", None)
+            named_data = Panel.from_frame(data, id=id, time=time, categories=class_columns(kinds))
+        fitted = fit(self, named_data, y, **paths)
+        self._remember_features(data)
+        return fitted
 
     own = list(signature(fit).parameters.values())
     names = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None) for name in ("id", "time")]
@@ -68,7 +73,7 @@ def _naming_columns(fit: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
-class Imputer(BaseEstimator, ABC):
+class Imputer(Transformer):
     """Anything that fills gaps. The data is what `Panel.of` takes: a panel, arrays, or a data frame.
 
         filled = imputer.fit(data).impute(data)
@@ -247,6 +252,7 @@ class Imputer(BaseEstimator, ABC):
             "schema": to_json(self.schema_),
             "history": self.history_,
             "held_out_of": self.held_out_ and self.held_out_.data,
+            "features": [self.n_features_in_, getattr(self, "feature_names_in_", np.empty(0)).tolist()],
         }
         write_model(Path(folder), description, {**self._tensors(), **held_out}, overwrite=overwrite)
 
@@ -329,6 +335,9 @@ def load(folder: str | Path, *, device: str = "auto") -> Imputer:
         imputer = from_description(description, device)
         imputer.schema_ = from_json(Schema, description["schema"])
         imputer.history_ = from_json(list[dict[str, float]], description["history"])
+        if "features" in description:
+            count, names = description["features"]
+            imputer._set_features(int(count), names or None)
         if HELD_OUT in learned:
             imputer.held_out_ = _held_out(learned.pop(HELD_OUT), description["held_out_of"], imputer.schema_)
         imputer._restore(learned, description["resolved"])

@@ -17,8 +17,8 @@ from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Scaling
 from gpvae.data.schema import Schema
 from gpvae.imputers.base import Imputer, Prediction, fingerprint, from_description
+from gpvae.imputers.draws import ConformalIntervals, require_errors
 from gpvae.imputers.held_out import HeldOutCells
-from gpvae.imputers.imputation import ConformalIntervals, require_errors
 from gpvae.imputers.latent_view import LatentView
 
 

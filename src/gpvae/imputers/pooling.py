@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from gpvae.data.panel import DataError, Floats
-from gpvae.imputers.imputation import require_level
+from gpvae.imputers.draws import require_level
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpvae.data.panel import Bools, DataError, Floats
-from gpvae.imputers.imputation import Draws, Imputation
+from gpvae.imputers.draws import Draws
+from gpvae.imputers.imputation import Imputation
 
 
 def shifted(imputation: Imputation, deltas: Mapping[Any, float]) -> Imputation:

@@ -24,7 +24,7 @@ from gpvae.data.panel import DataError, Floats
 from gpvae.data.schema import Schema
 from gpvae.data.times import Moment, parse_moment, time_after, time_between, unit_steps
 from gpvae.gp.state_space import State, Step, stationary
-from gpvae.imputers.imputation import require_level
+from gpvae.imputers.draws import require_level
 from gpvae.models.factor import FactorModel
 
 FORMAT = 1

@@ -17,10 +17,7 @@ from gpvae.imputers.simple import Forward, Linear, Mean
 from gpvae.report.capabilities import held_out_caveat, method_of
 
 MAX_ROWS = 2_500  # rows that are filled again for a report
-ADVICE = (
-    "To check it, run gpvae evaluate … --report (in Python gpvae.evaluation.evaluate), which hides some cells and "
-    "fills them."
-)
+ADVICE = "To check it, run gpvae evaluate … --report (in Python gpvae.evaluate), which hides some cells and fills them."
 
 
 @dataclass(frozen=True)

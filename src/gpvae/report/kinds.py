@@ -14,16 +14,26 @@ from gpvae.report.formatting import percent
 
 def by_kind(coverage: Coverage) -> dict[str, Any] | None:
     """A sentence and a small table; None where all held-out cells are of one kind."""
-    panel, columns = coverage.imputation.panel, _known_columns(coverage)
-    kinds = np.full(coverage.cells.shape, -1)
-    kinds[:, columns] = gap_kinds(panel, columns)
-    kind = kinds[coverage.cells]
-    found = [k for k in range(len(KINDS)) if (kind == k).sum() >= MIN_CELLS]
-    if len(found) < 2:
+    groups = {KINDS[k]: group for k, group in shares_by_kind(coverage).items()}
+    if len(groups) < 2:
         return None
-    groups = {KINDS[k]: share(coverage.inside[kind == k], coverage.block[kind == k]) for k in found}
     rows = [[name, percent(group["share"]), f"{group['cells']:,}"] for name, group in groups.items()]
     return {"sentence": f"{_sentence(groups)}{_longer(coverage)}", "rows": rows}
+
+
+def shares_by_kind(coverage: Coverage) -> dict[int, dict[str, Any]]:
+    """The share of held-out cells inside their intervals, of each kind (an index among `KINDS`) with enough cells."""
+    columns = _known_columns(coverage)
+    kinds = np.full(coverage.cells.shape, -1)
+    kinds[:, columns] = gap_kinds(coverage.imputation.panel, columns)
+    kind = kinds[coverage.cells]
+    found = [k for k in range(len(KINDS)) if (kind == k).sum() >= MIN_CELLS]
+    return {k: share(coverage.inside[kind == k], coverage.block[kind == k]) for k in found}
+
+
+def longest_checked(coverage: Coverage) -> int:
+    """The most rows of a gap that was held out."""
+    return int(find_runs(coverage.imputation.panel, coverage.cells).length.max())
 
 
 def _sentence(groups: dict[str, dict[str, Any]]) -> str:
@@ -37,7 +47,7 @@ def _longer(coverage: Coverage) -> str:
     """Where the table has gaps that are longer than any of those that were held out."""
     panel = coverage.imputation.panel
     gaps = find_runs(panel, ~panel.observed & _known_columns(coverage))
-    checked = int(find_runs(panel, coverage.cells).length.max())
+    checked = longest_checked(coverage)
     held_out = np.logical_or.reduceat(coverage.cells[gaps.cells()], gaps.offsets)
     longer = gaps.length[~held_out & (gaps.length > checked)]
     if not len(longer):
