@@ -95,6 +95,31 @@ def test_fit_and_impute_print_in_one_line_what_was_found(run: Run) -> None:
     assert "Found" not in run("impute", "hourly.csv", "--method", "linear", "-o", "c.csv").output
 
 
+def test_kinds_of_columns_are_said_before_training_and_can_be_changed(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    wave = np.sin(np.arange(200) / 5)
+    columns = [np.maximum(0, wave + rng.normal(size=200)), rng.poisson(3 + wave), wave > 0, wave]
+    rows = [
+        ",".join("" if (i + 3 * j) % 11 == 0 else f"{x:.3f}" for j, x in enumerate(row))
+        for i, row in enumerate(np.column_stack(columns))
+    ]
+    Path("t.csv").write_text("\n".join(["rain,visits,flag,wave", *rows]) + "\n")
+    found = run("impute", "t.csv", "-o", "found.csv").output.splitlines()
+    kinds = "rain: never below 0, many zeros; visits: whole numbers, never below 0; flag: 0 or 1"
+    assert found[1] == f"{kinds} (change with --kind rain=real)"
+    filled = pd.read_csv("found.csv")
+    assert np.nanmin(filled["rain_lower"].to_numpy()) >= 0
+    assert {*filled["flag"]} == {0, 1}
+    visits = filled[["visits", "visits_lower", "visits_upper"]].to_numpy()
+    assert (np.nan_to_num(visits) % 1 == 0).all()
+    changed = run("impute", "t.csv", "-o", "changed.csv", "--kind", "rain=real,flag=real").output.splitlines()
+    assert changed[1] == "visits: whole numbers, never below 0 (change with --kind visits=real)"
+    assert np.nanmin(pd.read_csv("changed.csv")["rain_lower"].to_numpy()) < 0
+    assert "never below" not in run("impute", "t.csv", "-o", "quiet.csv", "--quiet").output
+    refused = run("impute", "t.csv", "-o", "x.csv", "--method", "gp-net", "--kind", "flag=categorical").output
+    assert "gp-net fills only numbers" in refused
+
+
 def test_impute_prints_how_reliable_it_is(run: Run) -> None:
     rng, day = np.random.default_rng(0), np.arange(400)
     table = np.stack([np.sin(day / 5), np.cos(day / 5)], axis=1) + 0.1 * rng.standard_normal((400, 2))

@@ -32,7 +32,7 @@ def evidence(cells: int = 6000, seed: int = 0) -> Evidence:
     shift = rng.normal(size=cells)
     scale = np.where(column == 0, 0.5, 1.5) * np.where(kind == 2, 2.0, 1.0)
     residual = np.where(column == 0, shift, 0) + scale * rng.normal(size=cells)
-    tensors = (torch.from_numpy(x) for x in (residual, shift, np.zeros(cells)))
+    tensors = (torch.from_numpy(x) for x in (residual, shift, np.zeros(cells), np.zeros(cells), np.ones(cells)))
     return Evidence(column, kind, *tensors)
 
 
@@ -62,7 +62,7 @@ def test_tails_are_those_of_the_errors() -> None:
     for tails, found in ((3.0, {3.0, 4.0}), (100.0, {30.0})):
         residual = torch.from_numpy(rng.standard_t(tails, size=cells))
         zeros, none = torch.zeros(cells).double(), np.zeros(cells, dtype=np.int64)
-        assert float(fit_widths(Evidence(none, none, residual, zeros, zeros), 1).tails) in found
+        assert float(fit_widths(Evidence(none, none, residual, zeros, zeros, zeros, zeros), 1).tails) in found
 
 
 def test_a_column_without_evidence_keeps_the_width_of_the_linear_model() -> None:

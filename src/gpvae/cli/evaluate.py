@@ -19,7 +19,6 @@ from gpvae.cli.source import reads_table
 from gpvae.imputers.registry import COMPARED
 
 if TYPE_CHECKING:
-    from gpvae.data.panel import Bools, Panel
     from gpvae.data.sources import Source
 
 
@@ -79,17 +78,9 @@ def evaluate(
         always = parse_known(known, names)
         _, panel = tables.read(source, id, time, columns and [*columns, *always], categories)
         imputers = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build_all(names)
-        cells, how = _hidden(panel, gaps, hold_out, seed, always), {"samples": samples, "seed": seed}
-        result = evaluation.evaluate(panel, cells, imputers, level=interval, verbose=not quiet, **how)
+        result = evaluation.evaluate(
+            panel, hold_out, imputers, gaps=gaps, level=interval, samples=samples, seed=seed, verbose=not quiet
+        )
         print_scores(result, interval, int(result.cells[:, [panel.columns.index(c) for c in categories]].sum()))
         print_gap_scores(result, interval)
         tables.write_report(result, report, force)
-
-
-def _hidden(panel: "Panel", gaps: options.Gaps, share: float, seed: int, known: tuple[str, ...]) -> "Bools":
-    """Cells of columns that are not known. (row, column)"""
-    from gpvae import missingness
-    from gpvae.data.known import known_columns, with_known
-
-    panel = with_known(panel, known)
-    return missingness.MECHANISMS[gaps](panel, share, seed) & ~known_columns(panel, known)

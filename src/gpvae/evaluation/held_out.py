@@ -12,6 +12,7 @@ import numpy as np
 
 from gpvae import missingness
 from gpvae.data.frames import table_like
+from gpvae.data.known import known_columns, with_known
 from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import CLASSES, Scaling, class_columns
 from gpvae.evaluation import joint, metrics
@@ -157,7 +158,8 @@ def evaluate(
         arrays "X" and "X_ori", as PyPOTS and BenchPOTS have it: the cells that only "X" lacks are those to score.
     held_out: the share of the observed cells to hide, or the cells themselves: in the shape of an array, else
         (row, feature) in the rows and columns of `Panel.of(data)`.
-    methods: names, or imputers. gaps: the mechanism that hides a share: see `gpvae.missingness`.
+    methods: names, or imputers. gaps: the mechanism that hides a share: see `gpvae.missingness`. Columns that an
+        imputer knows are not hidden.
     level: of the intervals whose coverage is counted. verbose: say on a terminal what is being fitted.
 
     A column whose visible values do not vary has no standard deviation to serve as unit, so it is not scored.
@@ -195,11 +197,12 @@ def _question(
     categories = list(dict.fromkeys(categories))
     named = id is not None or time is not None
     panel = Panel.from_frame(data, id=id, time=time, categories=categories) if named else data
-    panel = Panel.of(panel, categories=categories)
+    known = [name for each in imputers.values() for name in each.known]
+    panel = with_known(Panel.of(panel, categories=categories), known)
     if isinstance(held_out, int | float):
         if gaps not in MECHANISMS:
             raise DataError(f"gaps must be one of {', '.join(MECHANISMS)}, got {gaps!r}")
-        return _Question(panel, missingness.MECHANISMS[gaps](panel, held_out, seed))
+        return _Question(panel, missingness.MECHANISMS[gaps](panel, held_out, seed) & ~known_columns(panel, known))
     cells = np.asarray(held_out, dtype=bool)
     if cells.shape[-1:] != panel.values.shape[1:] or cells.size != panel.values.size:
         raise DataError(f"held_out has shape {cells.shape}, the data's panel {panel.values.shape}")
