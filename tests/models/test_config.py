@@ -89,7 +89,12 @@ def test_presets_have_the_sizes_of_the_paper(name: str, features: int, sizes: di
         (lambda: Objective(beta=-1), "beta must not be negative, got -1"),
         (lambda: Objective(mc_samples=0), "mc_samples and importance_samples must be at least 1, got 0 and 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1, got 0"),
-        (lambda: ModelConfig(posterior="square"), "posterior must be chain or diagonal, got 'square'"),  # pyright: ignore
+        (
+            lambda: ModelConfig(posterior="square"),
+            "published, published-sigmoid, got 'square'",
+        ),  # pyright: ignore
+        (lambda: replace(PAPER, initialisation="zeros"), "initialisation must be one of pytorch, glorot, got 'zeros'"),
+        (lambda: replace(PAPER, first_std=0.0), "first_std must be above 0, got 0.0"),
         (lambda: ModelConfig(decoder_widths=()), "decoder_widths must be the sizes of one layer or more"),
         (lambda: ModelConfig(decoder_widths=(8, 0)), "decoder_widths must be the sizes of one layer or more"),
         (lambda: Convolution(widths=(0,)), "widths must be at least 1"),
