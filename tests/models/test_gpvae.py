@@ -59,7 +59,7 @@ def test_published_posterior_has_the_precision_of_the_authors_code(
     model, batch = model_of(replace(PAPER, posterior=posterior)).double(), random_batch(time=7)
     batch = replace(batch, values=batch.values.double())
     raw = 3 * torch.randn(4, 7, 9, generator=seeded(5), dtype=torch.float64)
-    model.encoder.forward = lambda *_: raw
+    model.encoder.forward = lambda x, times, valid: raw
     mean, diagonal, off = raw.chunk(3, dim=-1)
     b = torch.diag_embed(1 + positive(diagonal).mT) + torch.diag_embed(positive(off[:, :-1]).mT, 1)
     chain = model.encode(batch).posterior
@@ -72,7 +72,7 @@ def test_published_posterior_stays_finite_where_its_recursion_grows() -> None:
     """Off-diagonal entries far above the diagonal: correlations of nearly -1, and a finite KL."""
     model, batch = model_of(replace(PAPER, posterior="published")), random_batch(time=9)
     raw = torch.tensor([0.0, -20.0, 12.0]).repeat_interleave(3).expand(4, 9, 9).clone().requires_grad_()
-    model.encoder.forward = lambda *_: raw
+    model.encoder.forward = lambda x, times, valid: raw
     loss = loss_of(model, batch)
     assert loss.total.isfinite()
     (gradient,) = torch.autograd.grad(loss.total, raw)

@@ -16,7 +16,7 @@ class ImagePreprocessor(nn.Module):
 
     `relu`: behind the last convolution. A single channel behind one dies easily, and the encoder then sees nothing.
 
-    On CUDA by kernels of our own where the output has one channel: libraries are slow to find the gradients of
+    On CUDA by kernels of our own, for one output after the other: libraries are slow to find the gradients of
     convolutions from or to so few channels.
     """
 
@@ -40,10 +40,12 @@ class ImagePreprocessor(nn.Module):
         return (convolved.relu() if self.relu else convolved).reshape(*x.shape[:-1], -1)
 
     def _convolve(self, frames: Tensor) -> Tensor:
-        first, last = self._convolutions()
-        if last.out_channels > 1 or not _on_triton(frames):
+        if not _on_triton(frames):
             return self.layers(frames)
-        return fused(frames, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T) + last.bias
+        first, last = self._convolutions()
+        assert last.bias is not None
+        outputs = [fused(frames, first.weight.flatten(1), first.bias, each.flatten(1).T) for each in last.weight]
+        return torch.stack(outputs, dim=1) + last.bias[:, None, None]
 
 
 def _on_triton(x: Tensor) -> bool:

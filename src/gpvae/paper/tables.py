@@ -14,6 +14,7 @@ METHOD_NAMES = {  # as the tables print them
     "grui-gan": "GRUI-GAN",
     "brits": "BRITS",
     "gp-vae, RBF": "GP-VAE (RBF kernel)",
+    "gp-vae, chain": "GP-VAE (our posterior)",
     "gp-vae": "GP-VAE",
 }
 
