@@ -10,6 +10,7 @@ from gpvae.datasets import load
 from gpvae.evaluation.provenance import describe
 from gpvae.paper.reproduction import figures
 from gpvae.paper.reproduction.experiment import Outcome
+from gpvae.paper.reproduction.gaps import TRAINING
 from gpvae.paper.reproduction.record import Results, provenance_of
 from gpvae.paper.reproduction.runs import CHANGES, FIGURES, NAMES, Run, runs_of
 from gpvae.paper.reproduction.tables import Table, ablation_table, comparison_table
@@ -79,7 +80,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _require_data(names: Iterable[str]) -> None:
     """Fail before the first run if data is not available; and build what must be built once, not in every process."""
     for name in sorted(names):
-        for split in ("train",) if name == "physionet2012" else ("train", "test"):
+        for split in ("train",) if name == "physionet2012" else (*TRAINING, "test"):
             load(name, splits=[split], count=1)
 
 

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,10 +14,10 @@ from gpvae.data.panel import Bools
 from gpvae.datasets import DataSet, load
 from gpvae.imputers.base import Imputer
 from gpvae.imputers.gpvae import GPVAE
+from gpvae.paper.reproduction.gaps import TRAINING, gaps
 from gpvae.paper.reproduction.runs import Run, new_imputer
 from gpvae.paper.reproduction.scores import score
 
-WHITE, BLACK = 0.90, 0.45  # shares of Healing MNIST's pixels that go missing "not at random"
 QUICK_SERIES = {"healing_mnist": 200, "sprites": 24, "physionet2012": 200}
 
 
@@ -74,20 +73,10 @@ def prepare(data: str, mechanism: str, rate: float, seed: int, quick: bool) -> P
 def _load(name: str, quick: bool) -> tuple[DataSet, DataSet]:
     """Training and test data."""
     count = QUICK_SERIES[name] if quick else None
-    train = load(name, splits=["train"], count=count)
-    return train, train if name == "physionet2012" else load(name, splits=["test"], count=count)
-
-
-def gaps(data: DataSet, mechanism: str, rate: float, seed: Sequence[int]) -> Bools:
-    """The known cells that go missing. (row, feature)"""
-    if mechanism == "not-at-random":
-        return missingness.by_value(data.panel, BLACK, WHITE, seed, threshold=0.5)
-    if mechanism == "random":  # each cell independently, so that the share is `rate` on average only
-        return missingness.by_value(data.panel, rate, rate, seed, threshold=0.5)
-    if mechanism == "spatial":
-        assert data.image_shape is not None
-        return missingness.spatial(data.panel, rate, seed, data.image_shape)
-    return missingness.MECHANISMS[mechanism](data.panel, rate, seed)
+    if name == "physionet2012":
+        patients = load(name, splits=["train"], count=count)
+        return patients, patients
+    return load(name, splits=TRAINING, count=count), load(name, splits=["test"], count=count)
 
 
 def _example(imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[Any]) -> Example:
