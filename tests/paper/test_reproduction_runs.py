@@ -25,8 +25,9 @@ def test_a_table_needs_each_task_once_and_some_of_them_with_our_changes() -> Non
     assert len(runs_of("T1", 1)) == 2 * (5 + 2)
     assert len(runs_of("S4", 1)) == 9 * 4 + 2  # at one of the rates T2 has our changes
     ablation = runs_of("changes", 1)
-    assert len(ablation) == sum(count + 1 for count in CHANGE_COUNTS.values()) + 5  # + 5: Healing MNIST at random
-    assert {run.task.method for run in ablation} == {"gp-vae"}
+    assert len(ablation) == sum(count + 3 for count in CHANGE_COUNTS.values()) + 7  # + 7: Healing MNIST at random
+    assert {run.task.method for run in ablation} == {"gp-vae", "gp-vae, chain"}
+    assert {run.changes for run in ablation if run.task.method == "gp-vae, chain"} == {0, 3, 4}
 
 
 def test_a_figure_needs_the_first_seed_of_the_methods_that_it_shows() -> None:

@@ -45,7 +45,7 @@ def test_tables_by_method_and_by_task(executed: FakeExecute, tmp_path: Path) -> 
     digits, sprites = (0.5 + 0.1 * CHANGE_COUNTS[data] for data in ("healing_mnist", "sprites"))  # see FakeExecute
     assert t1[-1] == ["", "ours", f"{digits:.3f}", f"{digits / 10:.3f}", f"{digits:.3f}", f"{sprites / 10:.3f}"]
     assert t2[0][:4] == ["random", "published", "0.069 ± 0.000", "0.099 ± 0.000"]
-    assert t2[2] == ["", "ours", "", "", "", *["0.090"] * 2]  # four changes
+    assert t2[2] == ["", "ours", "", "", "", *["0.090"] * 2, ""]  # four changes
     assert s5[-3] == ["not at random", "published", "0.4798 ± 0.0016", "0.2896 ± 0.0010", "0.2606 ± 0.0008"]
     assert s5[-2] == ["", "paper's settings", "0.0050", "0.0050", "0.0050"]
 
@@ -55,8 +55,10 @@ def test_the_table_of_changes_has_a_line_for_each(executed: FakeExecute, tmp_pat
     assert isinstance(table, Table)
     assert table.heading[2:] == ["nll", "nll_mixture", "mse", "auroc"]
     assert table.lines[0] == ["healing_mnist, random", "paper's settings", "0.5000", "", "0.0500", "0.5000"]
-    assert table.lines[2] == ["", "+ β rises over the first third of training", "0.7000", "", "0.0700", "0.7000"]
-    assert table.lines[5][:2] == ["healing_mnist, not-at-random", "paper's settings"]
+    assert table.lines[1] == ["", "the same with our posterior", "0.5000", "", "0.0500", "0.5000"]
+    assert table.lines[3] == ["", "+ β rises over the first third of training", "0.7000", "", "0.0700", "0.7000"]
+    assert table.lines[6] == ["", "all of them with our posterior", "0.9000", "", "0.0900", "0.9000"]
+    assert table.lines[7][:2] == ["healing_mnist, not-at-random", "paper's settings"]
     assert [line[0] for line in table.lines if line[0]] == [f"{each.data}, {each.mechanism}" for each in ABLATION_TASKS]
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from gpvae.paper.reproduction.record import Record, Row, provenance_of
-from gpvae.paper.reproduction.runs import LATENT, Run, change_counts, changes_for
+from gpvae.paper.reproduction.runs import LATENT, Run, change_counts, steps_of
 from gpvae.paper.tables import ABLATION_TASKS, NOTES, TABLES, Cell, Estimate
 
 QUICK_WARNING = "A small version, to see it work: few series, small networks, two epochs. Its numbers mean nothing."
@@ -60,11 +60,10 @@ def ablation_table(record: Record, *, quick: bool = False) -> Table:
     """GP-VAE on some tasks, with one change to the paper's settings after the other."""
     lines, used = list[list[str]](), list[Row]()
     for task in ABLATION_TASKS:
-        names = ["paper's settings", *(f"+ {change.name}" for change in changes_for(task))]
-        for count, name in enumerate(names):
-            run = Run(task, 0, count, quick)
+        for name, version in steps_of(task).items():
+            run = Run(version[0], 0, version[1], quick)
             estimates = [record.average(run, measure) for measure in ABLATION_MEASURES]
-            title = "" if count else f"{task.data}, {task.mechanism}"
+            title = f"{task.data}, {task.mechanism}" if version == (task, 0) else ""
             lines.append([title, name, *(_text(estimate, 4) if estimate else "" for estimate in estimates)])
             used += record.of(run)
     return Table(["", "", *ABLATION_MEASURES], lines, _notes("changes", used, quick=quick))
