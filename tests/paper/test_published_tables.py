@@ -5,7 +5,7 @@ from gpvae.datasets import NAMES
 from gpvae.imputers import registry
 from gpvae.paper.tables import TABLES, Estimate
 
-SIZES = {"T1": 20, "T2": 30, "T3": 8, "S4": 36, "S5": 12}
+SIZES = {"T1": 20, "T2": 30, "T3": 36, "S4": 36, "S5": 12, "smoothness": 10}
 
 
 def test_the_tables_have_every_cell_once() -> None:

@@ -56,13 +56,20 @@ class Record:
         wanted = {name: value for name, value in run.key.items() if name != "seed"}
         return [row for row in self.rows() if wanted.items() <= row.items()]
 
-    def average(self, run: Run, measure: str) -> Estimate | None:
-        """Mean and standard error over the seeds in the record."""
-        numbers = [float(row[measure]) for row in self.of(run) if row.get(measure)]
+    def average(self, run: Run, measure: str, baseline: Run | None = None) -> Estimate | None:
+        """Mean and standard error over the seeds in the record; of the difference to a baseline, seed by seed."""
+        measured = self._by_seed(run, measure)
+        if baseline is not None:
+            subtracted = self._by_seed(baseline, measure)
+            measured = {seed: value - subtracted[seed] for seed, value in measured.items() if seed in subtracted}
+        numbers = list(measured.values())
         if not numbers:
             return None
         error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
         return Estimate(float(np.mean(numbers)), error)
+
+    def _by_seed(self, run: Run, measure: str) -> dict[str, float]:
+        return {row["seed"]: float(row[measure]) for row in self.of(run) if row.get(measure)}
 
 
 @dataclass(frozen=True)

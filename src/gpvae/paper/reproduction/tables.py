@@ -37,12 +37,14 @@ def comparison_table(name: str, record: Record, *, quick: bool = False) -> Table
 
 def _lines(cells: list[Cell], record: Record, *, quick: bool) -> list[list[str]]:
     """One row of the paper's table: published, with the paper's settings, with ours; without lines that are empty."""
-    lines = [[cells[0].row, "published", *(_text(cell.published, _digits(cell)) for cell in cells)]]
+    lines = list[list[str]]()
+    if any(cell.published for cell in cells) or not any(_measured(cell, record, 0, quick=quick) for cell in cells):
+        lines.append([cells[0].row, "published", *(_text(cell.published, _digits(cell)) for cell in cells)])
     latent = any(cell.task.method in LATENT for cell in cells)
     for whose, version in (("paper's settings" if latent else "measured", 0), ("ours", 1)):
         measured = [_measured(cell, record, version, quick=quick) for cell in cells]
         if any(measured):
-            lines.append(["", whose, *measured])
+            lines.append(["" if lines else cells[0].row, whose, *measured])
     return lines
 
 
@@ -52,7 +54,9 @@ def _runs(cell: Cell, *, quick: bool) -> list[Run]:
 
 
 def _measured(cell: Cell, record: Record, version: int, *, quick: bool) -> str:
-    estimates = [record.average(run, cell.measure) for run in _runs(cell, quick=quick)[version : version + 1]]
+    runs = _runs(cell, quick=quick)[version : version + 1]
+    baseline = Run(cell.baseline, 0, 0, quick) if cell.baseline else None
+    estimates = [record.average(run, cell.measure, baseline) for run in runs]
     return "".join(_text(estimate, _digits(cell)) for estimate in estimates if estimate)
 
 
