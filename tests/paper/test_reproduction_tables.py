@@ -8,8 +8,49 @@ from stand_ins import CHANGE_COUNTS, FakeExecute, task
 
 from gpvae.evaluation import provenance
 from gpvae.paper.reproduction import Record, Run, Table, reproduce, runs_of
-from gpvae.paper.reproduction.tables import comparison_table
-from gpvae.paper.tables import ABLATION_TASKS, NOTES
+from gpvae.paper.reproduction.runs import every_run
+from gpvae.paper.reproduction.tables import ablation_table, comparison_table
+from gpvae.paper.tables import ABLATION_TASKS, NOTES, TABLES
+
+COUNT = len(runs_of("T3", 1))
+COMMITTED = Path(__file__).parents[2] / "results" / "reproduction"
+
+
+@pytest.mark.parametrize("name", [*TABLES, "changes"])
+def test_committed_tables_are_what_the_record_says(name: str) -> None:
+    """`gpvae reproduce all --tables-only -o results/reproduction` writes them again."""
+    record = Record(COMMITTED / "runs.csv")
+    table = ablation_table(record) if name == "changes" else comparison_table(name, record)
+    assert (COMMITTED / f"{name}.md").read_text(encoding="utf-8") == table.markdown()
+
+
+def test_committed_record_has_no_row_of_other_settings() -> None:
+    assert Record(COMMITTED / "runs.csv").strays(every_run()) == []
+
+
+def test_tables_say_what_the_record_lacks_and_what_it_has_of_other_settings(record: Record) -> None:
+    record.add(Run(task("physionet2012", "brits"), 1), {"auroc": 0.5}, {})
+    assert (
+        f"{3 * COUNT - 1} of {3 * COUNT} runs, 3 seeds each, have not been made."
+        in comparison_table("T3", record).notes
+    )
+    text = record.path.read_text().replace(Run(task("physionet2012", "brits"), 0).digest, "01234567")
+    record.path.write_text(text)
+    notes = comparison_table("T3", record).notes
+    assert "Rows of runs.csv that have other settings and are not used: 1." in notes
+    assert notes[-1] == "Nothing has been run."
+
+
+def test_tables_are_written_again_from_the_record_alone(executed: FakeExecute, tmp_path: Path) -> None:
+    reproduce(["T3", "F3"], tmp_path, seeds=1)
+    made, written = len(executed.done), (tmp_path / "T3.md").read_bytes()
+    for name in ("T3.md", "F3.png"):
+        (tmp_path / name).unlink()
+    reproduce(["T3", "F3", "T1"], tmp_path, train=False)
+    assert len(executed.done) == made
+    assert (tmp_path / "T3.md").read_bytes() == written
+    assert (tmp_path / "F3.png").exists()
+    assert "Nothing has been run" in (tmp_path / "T1.md").read_text(encoding="utf-8")
 
 
 def test_a_table_is_written_as_markdown(executed: FakeExecute, tmp_path: Path) -> None:
@@ -32,7 +73,7 @@ def test_a_table_is_written_as_markdown(executed: FakeExecute, tmp_path: Path) -
         *("| BRITS | published | 0.742 ± 0.008 | 0.039 ± 0.008 | – | – |", measured),
         *("| GP-VAE | published | 0.730 ± 0.006 | 0.027 ± 0.006 | – | – |", papers, ours),
         measured.replace("|  |", "| today's default (gp-net) |", 1),
-        *("", NOTES["T3"], ""),
+        *("", NOTES["T3"], "", f"{COUNT} of {3 * COUNT} runs, 3 seeds each, have not been made.", ""),
         f"seeds 0, 1; commit {origin['commit']}; on {origin['hardware']}; PyTorch {origin['torch']}.",
     ]
     assert isinstance(table, Table)

@@ -27,12 +27,13 @@ def reproduce(
     device: str = "auto",
     quick: bool = False,
     jobs: int = 1,
+    train: bool = True,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Table | Path]:
     """Make the runs that the folder does not have yet, and write the tables and figures.
 
     `jobs` runs are made at a time, each in its own process. Finished runs are kept, so an interrupted command can be
-    repeated and continues where it stopped.
+    repeated and continues where it stopped. Without `train` no run is made: tables and figures are those of the record.
     """
     unknown = [name for name in names if name not in NAMES]
     if unknown:
@@ -44,6 +45,7 @@ def reproduce(
         wanted = dict.fromkeys(run for name in names for run in runs_of(name, seeds, quick=quick))
         missing = results.missing(wanted)
         report(f"{len(wanted)} runs, {len(wanted) - len(missing)} of them done before")
+        missing = missing if train else []
         _require_data({run.task.data for run in missing})
         try:
             failures = _execute_missing(missing, results, device, jobs, report)

@@ -17,6 +17,7 @@ from gpvae.paper.tables import ABLATION_TASKS, TABLES, Task
 CHANGES, FIGURES = "changes", ("F2", "F3")
 NAMES = (*TABLES, *FIGURES, CHANGES)
 PROTOCOL = 2  # increased whenever scores or quick runs are made in another way
+SEEDS = 3  # of each run, where the tables are complete
 LATENT = tuple(presets.VARIANTS)  # methods with the settings of a preset
 CHAIN = "gp-vae, chain"  # with our posterior instead of the published one
 CHANGED = ("hi-vae", "gp-vae")  # methods that our changes suit: a plain VAE by definition reads missing values as zeros
@@ -71,6 +72,16 @@ def runs_of(name: str, seeds: int, *, quick: bool = False) -> list[Run]:
         versions = [(task, count) for task in dict.fromkeys(tasks) for count in change_counts(task)]
     seeds = 1 if name in FIGURES else seeds
     return [Run(task, seed, count, quick) for seed in range(seeds) for task, count in versions]
+
+
+def every_run(*, quick: bool = False) -> list[Run]:
+    """What all tables and figures need, of one seed."""
+    return list(dict.fromkeys(run for name in NAMES for run in runs_of(name, 1, quick=quick)))
+
+
+def in_figures() -> list[Run]:
+    """The runs that figures show an example of."""
+    return [run for name in FIGURES for run in runs_of(name, 1)]
 
 
 def _tasks_in_figure(name: str) -> list[Task]:

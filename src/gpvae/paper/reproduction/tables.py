@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from gpvae.paper.reproduction.record import Record, Row, provenance_of
-from gpvae.paper.reproduction.runs import LATENT, Run, change_counts, steps_of
+from gpvae.paper.reproduction.runs import LATENT, SEEDS, Run, change_counts, every_run, runs_of, steps_of
 from gpvae.paper.tables import ABLATION_TASKS, NOTES, TABLES, Cell, Estimate
 
 QUICK_WARNING = "A small version, to see it work: few series, small networks, two epochs. Its numbers mean nothing."
@@ -32,7 +32,7 @@ def comparison_table(name: str, record: Record, *, quick: bool = False) -> Table
         by_column = {cell.column: cell for cell in cells if cell.row == row}
         lines += _lines([by_column[column] for column in columns], record, quick=quick)
     used = [row for cell in cells for run in _runs(cell, quick=quick) for row in record.of(run)]
-    return Table(["", "", *columns], lines, _notes(name, used, quick=quick))
+    return Table(["", "", *columns], lines, _notes(name, record, used, quick=quick))
 
 
 def _lines(cells: list[Cell], record: Record, *, quick: bool) -> list[list[str]]:
@@ -70,11 +70,22 @@ def ablation_table(record: Record, *, quick: bool = False) -> Table:
             title = f"{task.data}, {task.mechanism}" if version == (task, 0) else ""
             lines.append([title, name, *(_text(estimate, 4) if estimate else "" for estimate in estimates)])
             used += record.of(run)
-    return Table(["", "", *ABLATION_MEASURES], lines, _notes("changes", used, quick=quick))
+    return Table(["", "", *ABLATION_MEASURES], lines, _notes("changes", record, used, quick=quick))
 
 
-def _notes(name: str, used: list[Row], *, quick: bool) -> list[str]:
-    return [*([QUICK_WARNING] if quick else []), NOTES[name], provenance_of(used)]
+def _notes(name: str, record: Record, used: list[Row], *, quick: bool) -> list[str]:
+    return [*([QUICK_WARNING] if quick else []), NOTES[name], *_gaps(name, record, quick=quick), provenance_of(used)]
+
+
+def _gaps(name: str, record: Record, *, quick: bool) -> list[str]:
+    """What the record lacks of the table, and what it has of no table."""
+    wanted, others = runs_of(name, SEEDS, quick=quick), record.strays(every_run(quick=quick))
+    missing = sum(not record.has(run) for run in wanted)
+    notes = [f"{missing} of {len(wanted)} runs, {SEEDS} seeds each, have not been made."] if missing else []
+    return [
+        *notes,
+        *([f"Rows of runs.csv that have other settings and are not used: {len(others)}."] if others else []),
+    ]
 
 
 def _digits(cell: Cell) -> int:
