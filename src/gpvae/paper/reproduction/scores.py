@@ -13,6 +13,7 @@ roughness, distance_rank    for PhysioNet, what figure 3 claims (see `smoothness
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def score(imputer: Imputer, test: DataSet, hidden: Bools, run: Run) -> tuple[dic
     """All measures that the tables have of the run's task, and the filled series. (row, feature)"""
     wanted = {cell.measure for cells in TABLES.values() for cell in cells if cell.task == run.task}
     filled = _filled(imputer, test, hidden, rounded=test.name == "healing_mnist" and run.task.method in LATENT)
-    centre, unit = (0.0, 1.0) if test.image_shape else (np.nanmean(test.truth, 0), np.nanstd(test.truth, 0))
+    centre, unit = _units(test)
     measures: dict[str, float] = {}
     if imputer.gives_distributions and any(name.startswith("nll") for name in wanted):
         measures |= _log_losses(imputer, test, hidden, run.seed)
@@ -53,6 +54,13 @@ def score(imputer: Imputer, test: DataSet, hidden: Bools, run: Run) -> tuple[dic
         if not np.isfinite(value):
             raise DataError(f"{name} is {value}")
     return measures, filled
+
+
+def _units(test: DataSet) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Mean and deviation of each variable; pixels stay as they are."""
+    if test.image_shape:
+        return np.zeros((), np.float32), np.ones((), np.float32)
+    return np.nanmean(test.truth, 0), np.nanstd(test.truth, 0)
 
 
 def _filled(imputer: Imputer, test: DataSet, hidden: Bools, *, rounded: bool) -> NDArray[np.float32]:
@@ -85,7 +93,7 @@ def _log_losses(imputer: Imputer, test: DataSet, hidden: Bools, seed: int) -> di
 
 
 def _smoothness(
-    imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[np.float32], unit: NDArray[np.floating]
+    imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[np.float32], unit: NDArray[Any]
 ) -> dict[str, float]:
     """What figure 3 claims, of all patients."""
     drawn, std = filled, None
