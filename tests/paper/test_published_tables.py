@@ -5,7 +5,7 @@ from gpvae.datasets import NAMES
 from gpvae.imputers import registry
 from gpvae.paper.tables import TABLES, Estimate
 
-SIZES = {"T1": 20, "T2": 30, "T3": 36, "S4": 36, "S5": 12, "smoothness": 10}
+SIZES = {"T1": 20, "T2": 30, "T3": 44, "S4": 36, "S5": 12, "smoothness": 10}
 
 
 def test_the_tables_have_every_cell_once() -> None:
@@ -18,7 +18,7 @@ def test_every_task_can_be_run() -> None:
     for cell in [cell for cells in TABLES.values() for cell in cells]:
         assert cell.task.data in NAMES
         assert cell.task.mechanism in missingness.MECHANISMS
-        assert cell.task.method.removesuffix(", RBF") in registry.METHODS
+        assert cell.task.method.partition(",")[0] in registry.METHODS
         assert 0 < cell.task.rate < 1
 
 

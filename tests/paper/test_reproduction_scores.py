@@ -85,6 +85,18 @@ def stub_scores(
     return measures, test, hidden
 
 
+def test_brits_is_taught_the_labels_of_the_classifiers_half_or_all() -> None:
+    data = made_up("physionet2012", 10, 0)
+    assert data.labels is not None
+    first_half, everything = (experiment.told(data, method) for method in ("brits, labels", "brits, all labels"))
+    assert first_half is not None
+    assert everything is not None
+    assert np.array_equal(first_half[:5], data.labels[:5])
+    assert np.isnan(first_half[5:]).all()
+    assert np.array_equal(everything, data.labels)
+    assert experiment.told(data, "brits") is None
+
+
 @pytest.mark.parametrize("chunk", [5, 500])
 def test_measures_by_hand_whatever_the_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "CHUNK", chunk)

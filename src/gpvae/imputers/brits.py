@@ -15,23 +15,31 @@ All that does not depend on h is computed before the loop over time, both direct
 gradient is written by hand. Tensors in here are (direction, time, batch, ·), the backward series turned around.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import l1_loss, pad
+from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, pad
 
-from gpvae.data.batches import Batch, elapsed
+from gpvae.data.batches import Batch, BatchIndex, RowTensors, elapsed
+from gpvae.data.panel import Panel
 from gpvae.data.schema import Schema
-from gpvae.imputers.neural import NeuralImputer
+from gpvae.imputers.held_out import HeldOut
+from gpvae.imputers.neural import Method, NeuralImputer
 from gpvae.imputers.point import PointMethod
 from gpvae.models.likelihoods.sampling import Random
 from gpvae.models.loss import Loss
 from gpvae.training.recipe import Recipe
+from gpvae.training.state import TrainState
 
 
 @dataclass(eq=False, repr=False)
@@ -40,18 +48,60 @@ class BRITS(NeuralImputer):
 
     hidden: size of the recurrent states.
     consistency: weight of the difference between the two directions in the loss.
+    label_weight: weight of predicting the labels y of `fit` from the last states, in units of the mean error of a
+        value; 0: labels are not used. In the authors' code, which adds up the errors of all steps where we average, it
+        is 1 / (0.9 · steps).
 
     The other settings are those of `GPVAE`.
     """
 
     hidden: int = 108
     consistency: float = 0.1
+    label_weight: float = 0.0
     recipe: Recipe = field(default=Recipe(batch_size=32), kw_only=True)
     method_: PointMethod = field(init=False)
+    _y: NDArray[np.float32] | None = field(default=None, init=False)  # labels, while fitting
 
     def _new_method(self, schema: Schema, share_observed: float) -> PointMethod:
         network = BritsNetwork(len(schema.columns), hidden=self.hidden, consistency=self.consistency)
-        return PointMethod(network, schema, self.recipe)
+        if self._y is None:
+            return PointMethod(network, schema, self.recipe)
+        return LabelledMethod(network, schema, self.recipe, self.label_weight)
+
+    def fit(
+        self, data: Any, y: Any = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        """With `label_weight`, y are the labels of the series: 0, 1, or NaN where unknown."""
+        if not self.label_weight >= 0:
+            raise ValueError(f"label_weight must not be negative, got {self.label_weight!r}")
+        if self.label_weight and y is None:
+            raise ValueError("label_weight needs labels: fit(data, y)")
+        self._y = np.asarray(y, dtype=np.float32) if self.label_weight else None
+        try:
+            return super().fit(data, checkpoint=checkpoint, logs=logs)
+        finally:
+            self._y = None
+
+    def _train(
+        self, method: Method, panel: Panel, held_out: HeldOut, fabric: Fabric, checkpoint: str | Path | None
+    ) -> TrainState:
+        if isinstance(method, LabelledMethod):
+            method.labels = labels_of_rows(self._y, panel)
+        return super()._train(method, panel, held_out, fabric, checkpoint)
+
+    def _fingerprint(self, panel: Panel) -> str:
+        described = "" if self._y is None else hashlib.sha256(self._y.tobytes()).hexdigest()
+        return super()._fingerprint(panel) + described
+
+
+def labels_of_rows(y: Any, panel: Panel) -> Tensor:
+    """The label of each row's series, NaN where unknown. (row,)"""
+    labels = np.asarray(y, dtype=np.float32)
+    if labels.shape != (len(panel),):
+        raise ValueError(f"y must have a label for each of the {len(panel)} series, got the shape {labels.shape}")
+    if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
+        raise ValueError("labels must be 0 or 1, or NaN where unknown")
+    return torch.from_numpy(labels[panel.series_of_row])
 
 
 class BothWays(NamedTuple):
@@ -102,6 +152,7 @@ class Estimates(NamedTuple):
     history: Tensor  # x̂
     regression: Tensor  # ẑ
     combined: Tensor  # ĉ
+    states: Tensor  # h behind each step. (direction, time, batch, hidden)
 
 
 PART = 256  # steps of which `fill` keeps everything
@@ -141,11 +192,14 @@ class BritsNetwork(nn.Module):
         Nothing here is random, and nothing has to warm up.
         """
         read = BothWays.of(batch)
-        found, cells = self.estimates(read), batch.steps * self.features
-        errors = [l1_loss(estimate * read.observed, read.values, reduction="sum") for estimate in found]
+        return self.loss_of(batch, read, self.estimates(read))
+
+    def loss_of(self, batch: Batch, read: BothWays, found: Estimates) -> Loss:
+        cells = batch.steps * self.features
+        errors = [l1_loss(estimate * read.observed, read.values, reduction="sum") for estimate in found[:3]]
         forward, backward = read.in_time(found.combined)
         gaps = (batch.valid.unsqueeze(-1) & ~batch.observed).transpose(0, 1)
-        share = read.observed[0].sum() / (batch.lengths.sum() * self.features)
+        share = share_observed(batch)
         reconstruction = (errors[0] + errors[1] + errors[2]) / (3 * cells)
         consistency = self.consistency * share * ((forward - backward) * gaps).abs().sum() / cells
         return Loss(reconstruction + consistency, {"reconstruction": reconstruction, "consistency": consistency})
@@ -169,8 +223,9 @@ class BritsNetwork(nn.Module):
 
     def estimates(self, read: BothWays) -> Estimates:
         given = self._given(read.values, read.observed, read.elapsed)
-        history, regression = _Recurrence.apply(*given, *self._weights())  # pyright: ignore[reportGeneralTypeIssues]
-        return Estimates(history, regression, torch.lerp(history, regression, given.blend))
+        found: Any = _Recurrence.apply(*given, *self._weights())
+        history, regression, states = found
+        return Estimates(history, regression, torch.lerp(history, regression, given.blend), states)
 
     def _given(self, values: Tensor, observed: Tensor, elapsed: Tensor) -> "_Given":
         """All that does not depend on the state, for all steps at once."""
@@ -183,6 +238,61 @@ class BritsNetwork(nn.Module):
         regression = self.regression.weight * self.others
         biases = (self.history.bias, self.regression.bias, self.gates.bias)
         return _Weights(self.history.weight, regression, self.gates.weight, *biases)
+
+
+def share_observed(batch: Batch) -> Tensor:
+    return batch.observed.sum() / (batch.lengths.sum() * batch.observed.shape[-1])
+
+
+class LabelledLoss(nn.Module):
+    """The loss of a network on batches of `rows`, and that of predicting labels from the last states of each direction:
+
+    share · weight · mean cross-entropy of the known labels, both directions added
+    """
+
+    def __init__(self, network: BritsNetwork, head: "_Linears", rows: RowTensors, labels: Tensor, weight: float):
+        """`labels` (row,) are those of each row's series, NaN where unknown."""
+        super().__init__()
+        self.network, self.head, self.rows, self.labels, self.weight = network, head, rows, labels, weight
+
+    def forward(self, index: BatchIndex, generator: Generator, kl_scale: Tensor) -> Loss:
+        batch = self.rows.batch(index)
+        read = BothWays.of(batch)
+        found = self.network.estimates(read)
+        loss = self.network.loss_of(batch, read, found)
+        labels = torch.where(index.lengths > 0, self.labels[index.starts], torch.nan)
+        label = share_observed(batch) * self.weight * self._cross_entropy(found.states, batch.lengths, labels)
+        return Loss(loss.total + label, {**loss.parts, "label": label})
+
+    def _cross_entropy(self, states: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+        step = (lengths - 1).clamp(min=0).view(1, 1, -1, 1).expand(len(states), 1, -1, states.shape[-1])
+        logit = self.head(states.gather(1, step)).squeeze(1).squeeze(-1)  # (direction, batch)
+        known = ~labels.isnan()
+        target = torch.where(known, labels, 0).to(logit.dtype).expand_as(logit)
+        error = binary_cross_entropy_with_logits(logit, target, reduction="none")
+        return (error * known).sum() / known.sum().clamp(min=1)
+
+
+class LabelledMethod(PointMethod):
+    """A network that is also taught labels. The head that predicts them serves training only and is not saved."""
+
+    labels: Tensor  # (row,) of each row's series, NaN where unknown
+
+    def __init__(self, network: BritsNetwork, schema: Schema, recipe: Recipe, weight: float):
+        super().__init__(network, schema, recipe)
+        self.brits, self.weight = network, weight
+        self.label_head = _Linears(network.hidden, 1, 1 / math.sqrt(network.hidden))
+
+    def to(self, device: torch.device) -> None:
+        super().to(device)
+        self.label_head.to(device)
+
+    def objective(self, rows: RowTensors, *, compile: bool) -> nn.Module:
+        labels = self.labels.to(rows.values.device)
+        return LabelledLoss(self.brits, self.label_head, rows, labels, self.weight)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [*self.network.parameters(), *self.label_head.parameters()]}]
 
 
 class _Linears(nn.Module):
@@ -312,15 +422,16 @@ def _tanh(x: Tensor, *, out: Tensor) -> None:
 
 
 class _Recurrence(Function):
-    """x̂ and ẑ of every step, from `_Given` and `_Weights`."""
+    """x̂, ẑ and h of every step, from `_Given` and `_Weights`."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         given, weights = _Given(*inputs[:5]), _Weights(*inputs[5:])
         start = torch.zeros_like(given.fade[:, 0])
         trace, _, _ = _run(given, weights, start, start)
         ctx.save_for_backward(given.missing, given.blend, *weights, *trace)
-        return trace.history, trace.regression
+        ctx.set_materialize_grads(False)
+        return trace.history, trace.regression, trace.gates[..., : trace.cell.shape[-1]] * trace.squashed
 
     @staticmethod
     @once_differentiable
@@ -328,7 +439,9 @@ class _Recurrence(Function):
         missing, blend, *saved = ctx.saved_tensors
         weights, trace = _Weights(*saved[:6]), _Trace(*saved[6:])
         blended = missing * blend
-        incoming = _Incoming(grads[0], grads[1], blended, missing - blended, missing, trace.decay)
+        d_history, d_regression = (torch.zeros_like(blend) if grad is None else grad for grad in grads[:2])
+        d_states = torch.zeros_like(blend[..., :1, :1]) if grads[2] is None else grads[2]  # often, nobody asks for them
+        incoming = _Incoming(d_history, d_regression, d_states, blended, missing - blended, missing, trace.decay)
         return None, None, None, *_run_back(incoming, weights, trace)
 
 
@@ -337,6 +450,7 @@ class _Incoming(NamedTuple):
 
     history: Tensor  # ∂x̂ from outside
     regression: Tensor  # ∂ẑ from outside
+    states: Tensor  # ∂h from outside; or zeros (direction, time, 1, 1)
     blended: Tensor  # (1 - m) β, of cᶜ by ẑ
     kept: Tensor  # (1 - m) (1 - β), of cᶜ by x̂ directly
     missing: Tensor  # 1 - m, of xᶜ by x̂
@@ -414,6 +528,7 @@ def _block_back(
     from_history, from_regression, from_gates = (w.mT for w in weights[:3])
     from_gates = from_gates[..., : found.inputs.shape[-1]]
     for at, slope, to in reversed(list(zip(_steps(incoming), _steps(slopes), _steps(found), strict=True))):
+        d_h.add_(at.states)
         d_c.addcmul_(d_h, slope.cell)
         torch.mul(d_h, slope.output, out=to.gates[..., :hidden])
         torch.mul(d_c.unsqueeze(-2), slope.rest, out=to.gates[..., hidden:].unflatten(-1, (3, hidden)))

@@ -13,8 +13,9 @@ from gpvae import missingness
 from gpvae.data.panel import Bools
 from gpvae.datasets import DataSet, load
 from gpvae.imputers.base import Imputer
+from gpvae.imputers.brits import BRITS
 from gpvae.imputers.gpvae import GPVAE
-from gpvae.paper.reproduction.gaps import TRAINING, gaps
+from gpvae.paper.reproduction.gaps import TAUGHT, TRAINING, gaps
 from gpvae.paper.reproduction.runs import Run, new_imputer
 from gpvae.paper.reproduction.scores import score
 
@@ -55,7 +56,11 @@ def execute(run: Run, *, device: str = "auto", verbose: bool = False) -> Outcome
     with warnings.catch_warnings():
         if test.image_shape:  # pixels in the corners may be black in every image
             warnings.filterwarnings("ignore", message="column .* (is constant|had no observed value)")
-        imputer.fit(missingness.hide(train.panel, hidden_in_train))
+        visible = missingness.hide(train.panel, hidden_in_train)
+        if isinstance(imputer, BRITS):
+            imputer.fit(visible, told(train, task.method))
+        else:
+            imputer.fit(visible)
         seconds = time.perf_counter() - started
         measures, filled = score(imputer, test, hidden, run)
         return Outcome({**measures, "seconds": seconds}, _example(imputer, test, hidden, filled))
@@ -77,6 +82,14 @@ def _load(name: str, quick: bool) -> tuple[DataSet, DataSet]:
         patients = load(name, splits=["train"], count=count)
         return patients, patients
     return load(name, splits=TRAINING, count=count), load(name, splits=["test"], count=count)
+
+
+def told(data: DataSet, method: str) -> NDArray[np.float64] | None:
+    """The labels that a method is taught, NaN where it is not told: those that the classifier is fitted on, or all."""
+    if method not in TAUGHT or data.labels is None:
+        return None
+    known = np.arange(len(data.labels)) < TAUGHT[method] * len(data.labels)
+    return np.where(known, data.labels, np.nan)
 
 
 def _example(imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[Any]) -> Example:

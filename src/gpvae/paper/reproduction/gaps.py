@@ -16,6 +16,8 @@ WHITE, BLACK = 0.80, 0.40  # shares of Healing MNIST's pixels that go missing "n
 LENGTH_SCALES = {"spatial": 3.0, "temporal+": 2.0, "temporal-": 2.0}  # in pixels, and in steps
 TRAINING = ("train", "validation")  # splits of images: the authors' commands train on all that is not tested
 
+TAUGHT = {"brits, labels": 0.5, "brits, all labels": 1.0}  # share of the series whose labels are told, from the first
+
 
 def gaps(data: DataSet, mechanism: str, rate: float, seed: Sequence[int]) -> Bools:
     """The known cells that go missing. (row, feature)"""
@@ -30,7 +32,7 @@ def gaps(data: DataSet, mechanism: str, rate: float, seed: Sequence[int]) -> Boo
 def facts(task: Task) -> dict[str, Any]:
     """What decides the data and the gaps of a task, besides their names and the rate."""
     if task.data == "physionet2012":
-        return {}
+        return {"labels_told": TAUGHT[task.method]} if task.method in TAUGHT else {}
     rotation = {"rotation": DEGREES} if task.data == "healing_mnist" else {}
     by_value = {"white": WHITE, "black": BLACK} if task.mechanism == "not-at-random" else {}
     smooth = {"length_scale": LENGTH_SCALES[task.mechanism]} if task.mechanism in LENGTH_SCALES else {}

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 RENAMED: Mapping[str, str] = {}  # today's path of a setting → its path in the first record
-NEUTRAL: Mapping[str, Any] = {}  # path of a setting added since → the value that means what was done before
+NEUTRAL: Mapping[str, Any] = {
+    "settings.label_weight": 0.0
+}  # path of a setting added since → the value that means what was done before
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:
