@@ -12,9 +12,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from gpvae import Linear, Mean, load
-from gpvae.data.batches import Batch, RowTensors
+from gpvae.data.batches import Batch, BatchIndex, RowTensors
 from gpvae.imputers import brits
 from gpvae.imputers.brits import BothWays, BritsNetwork
+from gpvae.imputers.labels import LabelHead, LabelledLoss
 from gpvae.models.loss import Loss
 from gpvae.training.config import TrainingConfig
 from gpvae.training.devices import make_fabric
@@ -332,7 +333,7 @@ def test_graphed_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
 # Labels
 
 
-def labelled(weight: float, labels: list[float], batch: Batch) -> tuple[brits.LabelledLoss, brits.BatchIndex]:
+def labelled(weight: float, labels: list[float], batch: Batch) -> tuple[LabelledLoss, BatchIndex]:
     """The loss of `batch`, its series one after another as rows, and the index that gathers them again."""
     lengths = batch.lengths.tolist()
     rows = torch.cat([batch.values[i, :n] for i, n in enumerate(lengths)] + [torch.zeros(1, batch.values.shape[-1])])
@@ -342,27 +343,29 @@ def labelled(weight: float, labels: list[float], batch: Batch) -> tuple[brits.La
     table = RowTensors(rows.double(), seen, torch.zeros(len(rows) - 1).double(), 0.7)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        head = brits._Linears(4, 1, 0.5).double()
-    loss = brits.LabelledLoss(network(), head, table, label, weight)
-    return loss, brits.BatchIndex(starts, batch.lengths, batch.values.shape[1])
+        head = LabelHead(4).double()
+    loss = LabelledLoss(network(), head, table, label, weight)
+    return loss, BatchIndex(starts, batch.lengths, batch.values.shape[1])
 
 
 def test_labels_are_predicted_from_the_last_states_of_both_directions() -> None:
     """Of series of every length alone; those without a label do not count."""
     batch, labels = random_batch(RAGGED), [1.0, 0.0, float("nan"), 0.0, 1.0]
     loss, index = labelled(0.5, labels, batch)
+    net = loss.network
+    assert isinstance(net, BritsNetwork)
     found = loss(index, ANY, torch.ones(()))
     errors = []
     for i, n in enumerate(RAGGED):
         for direction in range(2):
             if labels[i] == labels[i]:
                 x, seen = (each[i, :n].flip(0) if direction else each[i, :n] for each in (batch.values, batch.observed))
-                _, h = slow_run(loss.network, direction, x, seen, 0.7 * torch.arange(n).double())
-                p = (h @ loss.head.weight[direction] + loss.head.bias[direction, 0]).sigmoid()
-                errors.append(-torch.log(p if labels[i] == 1 else 1 - p).squeeze())
+                _, h = slow_run(net, direction, x, seen, 0.7 * torch.arange(n).double())
+                p = (h @ loss.head.weight[direction] + loss.head.bias[direction]).sigmoid()
+                errors.append(-torch.log(p if labels[i] == 1 else 1 - p))
     share = batch.observed.sum() / (sum(RAGGED) * 3)
     torch.testing.assert_close(found.parts["label"], share * 0.5 * torch.stack(errors).sum() / 4)
-    plain = loss.network.loss(batch, ANY)
+    plain = net.loss(batch, ANY)
     torch.testing.assert_close(found.total - found.parts["label"], plain.total)
     nothing, index = labelled(0.5, [float("nan")] * 5, batch)
     assert nothing(index, ANY, torch.ones(())).parts["label"] == 0
@@ -372,13 +375,14 @@ def test_labels_teach_the_network_and_not_only_its_head() -> None:
     batch = random_batch(RAGGED)
     loss, index = labelled(1.0, [1.0, 0.0, 1.0, 0.0, 1.0], batch)
     loss(index, ANY, torch.ones(())).parts["label"].backward()
-    for weight in (loss.head.weight, loss.network.gates.weight, loss.network.history.weight, loss.network.fade.weight):
+    net = loss.network
+    assert isinstance(net, BritsNetwork)
+    for weight in (loss.head.weight, net.gates.weight, net.history.weight, net.fade.weight):
         assert weight.grad is not None
         assert weight.grad.abs().sum() > 0
 
 
 def test_fit_takes_labels_and_saves_no_head(tmp_path: Path) -> None:
-    """What the labels say is filled in: a column without values of its own, but with a label for what drives it."""
     data = np.random.default_rng(0).normal(size=(12, 8, 3))
     data[::2, :, 0] = np.nan
     labels = np.where(np.arange(12) < 9, np.arange(12) % 2, np.nan)

@@ -28,12 +28,14 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, pad
+from torch.nn.functional import l1_loss, pad
 
-from gpvae.data.batches import Batch, BatchIndex, RowTensors, elapsed
+from gpvae.data.batches import Batch
 from gpvae.data.panel import Panel
 from gpvae.data.schema import Schema
+from gpvae.imputers.both_ways import BothWays
 from gpvae.imputers.held_out import HeldOut
+from gpvae.imputers.labels import LabelledMethod, labels_of_rows
 from gpvae.imputers.neural import Method, NeuralImputer
 from gpvae.imputers.point import PointMethod
 from gpvae.models.likelihoods.sampling import Random
@@ -94,58 +96,6 @@ class BRITS(NeuralImputer):
         return super()._fingerprint(panel) + described
 
 
-def labels_of_rows(y: Any, panel: Panel) -> Tensor:
-    """The label of each row's series, NaN where unknown. (row,)"""
-    labels = np.asarray(y, dtype=np.float32)
-    if labels.shape != (len(panel),):
-        raise ValueError(f"y must have a label for each of the {len(panel)} series, got the shape {labels.shape}")
-    if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-        raise ValueError("labels must be 0 or 1, or NaN where unknown")
-    return torch.from_numpy(labels[panel.series_of_row])
-
-
-class BothWays(NamedTuple):
-    """A batch as the two directions read it. (direction, time, batch, feature)"""
-
-    values: Tensor  # 0 where missing
-    observed: Tensor  # 1 where observed
-    elapsed: Tensor  # δ: time since the last observation, or since the start where there was none
-    order: Tensor  # (time, batch, 1) which step is read when, backward; it undoes itself
-
-    @classmethod
-    def of(cls, batch: Batch) -> "BothWays":
-        order = _turned(batch).unsqueeze(-1)
-        observed = batch.observed.transpose(0, 1)  # (time, batch, feature)
-        values = torch.where(observed, batch.values.transpose(0, 1), 0)
-        seen = torch.stack([observed, _turn(observed, order)])
-        values = torch.stack([values, _turn(values, order)])
-        return cls(values, seen.to(values.dtype), _elapsed(batch, seen, order), order)
-
-    def in_time(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both halves of x, the backward one turned around again. (time, batch, feature) each"""
-        return x[0], _turn(x[1], self.order)
-
-
-def _turned(batch: Batch) -> Tensor:
-    """Each series from its own last step to its first; padding stays where it is, behind them. (time, batch)"""
-    step = torch.arange(batch.values.shape[1], device=batch.lengths.device).unsqueeze(-1)
-    return torch.where(step < batch.lengths, batch.lengths - 1 - step, step)
-
-
-def _turn(x: Tensor, order: Tensor) -> Tensor:
-    return x.gather(0, order.expand_as(x))
-
-
-def _elapsed(batch: Batch, seen: Tensor, order: Tensor) -> Tensor:
-    """δ for each direction."""
-    if isinstance(batch.times, Tensor):
-        times, unit = batch.times.mT.unsqueeze(-1), 1.0
-        times = torch.stack([times, -_turn(times, order)])  # rising either way
-    else:
-        times, unit = torch.arange(len(order), device=order.device).view(1, -1, 1, 1), batch.times
-    return unit * elapsed(times, seen).to(batch.values.dtype)
-
-
 class Estimates(NamedTuple):
     """Of every value, observed or not. (direction, time, batch, feature)"""
 
@@ -191,15 +141,21 @@ class BritsNetwork(nn.Module):
         The share of cells that are observed gives every observed value the same weight, however full its batch is.
         Nothing here is random, and nothing has to warm up.
         """
-        read = BothWays.of(batch)
-        return self.loss_of(batch, read, self.estimates(read))
+        return self.loss_and_states(batch)[0]
 
-    def loss_of(self, batch: Batch, read: BothWays, found: Estimates) -> Loss:
+    def loss_and_states(self, batch: Batch) -> tuple[Loss, Tensor]:
+        """The loss, and the states behind each series' last step. (direction, batch, hidden)"""
+        read = BothWays.of(batch)
+        found = self.estimates(read)
+        last = (batch.lengths - 1).clamp(min=0).view(1, 1, -1, 1).expand(2, 1, -1, self.hidden)
+        return self._loss(batch, read, found), found.states.gather(1, last).squeeze(1)
+
+    def _loss(self, batch: Batch, read: BothWays, found: Estimates) -> Loss:
         cells = batch.steps * self.features
         errors = [l1_loss(estimate * read.observed, read.values, reduction="sum") for estimate in found[:3]]
         forward, backward = read.in_time(found.combined)
         gaps = (batch.valid.unsqueeze(-1) & ~batch.observed).transpose(0, 1)
-        share = share_observed(batch)
+        share = read.observed[0].sum() / (batch.lengths.sum() * self.features)
         reconstruction = (errors[0] + errors[1] + errors[2]) / (3 * cells)
         consistency = self.consistency * share * ((forward - backward) * gaps).abs().sum() / cells
         return Loss(reconstruction + consistency, {"reconstruction": reconstruction, "consistency": consistency})
@@ -238,61 +194,6 @@ class BritsNetwork(nn.Module):
         regression = self.regression.weight * self.others
         biases = (self.history.bias, self.regression.bias, self.gates.bias)
         return _Weights(self.history.weight, regression, self.gates.weight, *biases)
-
-
-def share_observed(batch: Batch) -> Tensor:
-    return batch.observed.sum() / (batch.lengths.sum() * batch.observed.shape[-1])
-
-
-class LabelledLoss(nn.Module):
-    """The loss of a network on batches of `rows`, and that of predicting labels from the last states of each direction:
-
-    share · weight · mean cross-entropy of the known labels, both directions added
-    """
-
-    def __init__(self, network: BritsNetwork, head: "_Linears", rows: RowTensors, labels: Tensor, weight: float):
-        """`labels` (row,) are those of each row's series, NaN where unknown."""
-        super().__init__()
-        self.network, self.head, self.rows, self.labels, self.weight = network, head, rows, labels, weight
-
-    def forward(self, index: BatchIndex, generator: Generator, kl_scale: Tensor) -> Loss:
-        batch = self.rows.batch(index)
-        read = BothWays.of(batch)
-        found = self.network.estimates(read)
-        loss = self.network.loss_of(batch, read, found)
-        labels = torch.where(index.lengths > 0, self.labels[index.starts], torch.nan)
-        label = share_observed(batch) * self.weight * self._cross_entropy(found.states, batch.lengths, labels)
-        return Loss(loss.total + label, {**loss.parts, "label": label})
-
-    def _cross_entropy(self, states: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
-        step = (lengths - 1).clamp(min=0).view(1, 1, -1, 1).expand(len(states), 1, -1, states.shape[-1])
-        logit = self.head(states.gather(1, step)).squeeze(1).squeeze(-1)  # (direction, batch)
-        known = ~labels.isnan()
-        target = torch.where(known, labels, 0).to(logit.dtype).expand_as(logit)
-        error = binary_cross_entropy_with_logits(logit, target, reduction="none")
-        return (error * known).sum() / known.sum().clamp(min=1)
-
-
-class LabelledMethod(PointMethod):
-    """A network that is also taught labels. The head that predicts them serves training only and is not saved."""
-
-    labels: Tensor  # (row,) of each row's series, NaN where unknown
-
-    def __init__(self, network: BritsNetwork, schema: Schema, recipe: Recipe, weight: float):
-        super().__init__(network, schema, recipe)
-        self.brits, self.weight = network, weight
-        self.label_head = _Linears(network.hidden, 1, 1 / math.sqrt(network.hidden))
-
-    def to(self, device: torch.device) -> None:
-        super().to(device)
-        self.label_head.to(device)
-
-    def objective(self, rows: RowTensors, *, compile: bool) -> nn.Module:
-        labels = self.labels.to(rows.values.device)
-        return LabelledLoss(self.brits, self.label_head, rows, labels, self.weight)
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        return [{"params": [*self.network.parameters(), *self.label_head.parameters()]}]
 
 
 class _Linears(nn.Module):
