@@ -98,6 +98,43 @@ def test_chain_covariance_is_the_inverse_of_the_papers_precision(time: int) -> N
     torch.testing.assert_close(chain.covariance(), torch.linalg.inv(b.mT @ b), rtol=1e-8, atol=1e-10)
 
 
+def random_bidiagonal(*shape: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Mean, diagonal > 0 and off-diagonal of either sign. (..., time, latent)"""
+    generator = torch.Generator().manual_seed(seed)
+    mean, diagonal, off = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    return mean, 0.5 + diagonal.abs(), off[..., :-1, :]
+
+
+@pytest.mark.parametrize("time", [1, 2, 5, 12])
+def test_chain_from_a_bidiagonal_factor_has_its_precision(time: int) -> None:
+    mean, diagonal, off = random_bidiagonal(3, time, LATENTS)
+    b = torch.diag_embed(diagonal.mT) + torch.diag_embed(off.mT, 1)
+    chain = Chain.from_bidiagonal(mean, diagonal, off)
+    assert torch.equal(chain.mean, mean)
+    torch.testing.assert_close(chain.covariance(), torch.linalg.inv(b @ b.mT), rtol=1e-8, atol=1e-10)
+
+
+def test_prefix_of_a_chain_from_a_bidiagonal_factor_is_that_of_its_first_entries() -> None:
+    mean, diagonal, off = random_bidiagonal(3, 9, LATENTS)
+    whole = Chain.from_bidiagonal(mean, diagonal, off)
+    prefix = Chain.from_bidiagonal(mean[:, :4], diagonal[:, :4], off[:, :3])
+    torch.testing.assert_close(prefix.std, whole.std[:, :4])
+    torch.testing.assert_close(prefix.corr, whole.corr[:, :3])
+
+
+def test_gradient_of_a_chain_from_a_bidiagonal_factor_equals_the_dense_one() -> None:
+    mean, diagonal, off = (each.requires_grad_() for each in random_bidiagonal(2, 6, LATENTS))
+    z = torch.randn(2, 6, LATENTS, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    b = torch.diag_embed(diagonal.mT) + torch.diag_embed(off.mT, 1)
+    dense = MultivariateNormal(mean.mT, precision_matrix=b @ b.mT).log_prob(z.mT).sum()
+    found = Chain.from_bidiagonal(mean, diagonal, off).log_prob(z).sum()
+    torch.testing.assert_close(found, dense)
+    inputs = (mean, diagonal, off)
+    for ours, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(dense, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert gradcheck(lambda *each: (lambda c: (c.std, c.corr))(Chain.from_bidiagonal(*each)), inputs)
+
+
 def test_chain_log_prob_equals_the_dense_one_and_that_of_every_prefix() -> None:
     chain = random_chain(3, 9, LATENTS)
     z = torch.randn(3, 9, LATENTS, dtype=torch.float64)

@@ -89,18 +89,19 @@ def test_two_convolutions(
         assert torch.equal(got.cpu().double(), wanted)
 
 
-def test_image_preprocessor_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_image_preprocessor_by_triton(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It equals the layers applied one by one."""
     torch.manual_seed(0)
-    network = images.ImagePreprocessor((2, 5, 4), filters=20).to(DEVICE)
+    network = images.ImagePreprocessor((2, 5, 4), filters=20, outputs=outputs).to(DEVICE)
     for weight in network.parameters():
         torch.nn.init.normal_(weight)
     x = torch.rand(3, 2, 40, device=DEVICE)
-    plain = network.layers(x.reshape(6, 2, 5, 4)).reshape(3, 2, 20)
+    plain = network.layers(x.reshape(6, 2, 5, 4)).reshape(3, 2, 20 * outputs)
     monkeypatch.setattr(images, "_on_triton", lambda x: True)
     calls = list[int]()
     fused = images.fused
     monkeypatch.setattr(images, "fused", lambda *given: calls.append(1) or fused(*given))
     found = network(x)
-    assert calls
+    assert len(calls) == outputs
     torch.testing.assert_close(found, plain, rtol=2e-2, atol=2e-2 * float(plain.detach().abs().max()))

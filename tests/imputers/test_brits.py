@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from gpvae import Linear, Mean
-from gpvae.data.batches import Batch
+from gpvae import Linear, Mean, load
+from gpvae.data.batches import Batch, BatchIndex, RowTensors
 from gpvae.imputers import brits
 from gpvae.imputers.brits import BothWays, BritsNetwork
+from gpvae.imputers.labels import LabelHead, LabelledLoss
 from gpvae.models.loss import Loss
 from gpvae.training.config import TrainingConfig
 from gpvae.training.devices import make_fabric
@@ -76,7 +78,11 @@ def slow_elapsed(observed: Tensor, times: Tensor) -> Tensor:
 
 
 def slow_estimates(net: BritsNetwork, direction: int, x: Tensor, observed: Tensor, times: Tensor) -> Tensor:
-    """x̂, ẑ and ĉ of one series, one step after another, by the equations. (3, time, feature)"""
+    return slow_run(net, direction, x, observed, times)[0]
+
+
+def slow_run(net: BritsNetwork, direction: int, x: Tensor, observed: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    """x̂, ẑ and ĉ of one series, one step after another, by the equations (3, time, feature), and the last h."""
     h = c = x.new_zeros(net.hidden)
     estimates: list[Tensor] = []
 
@@ -100,7 +106,7 @@ def slow_estimates(net: BritsNetwork, direction: int, x: Tensor, observed: Tenso
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         estimates.append(torch.stack([x_hat, z, combined]))
-    return torch.stack(estimates, dim=1)
+    return torch.stack(estimates, dim=1), h
 
 
 def slow_both(net: BritsNetwork, alone: Batch) -> Tensor:
@@ -322,3 +328,84 @@ def test_graphed_training_on_a_gpu_equals_that_on_a_cpu(grid: bool) -> None:
         )
         ends.append(torch.cat([weight.detach().cpu().flatten() for weight in net.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-8)
+
+
+# Labels
+
+
+def labelled(weight: float, labels: list[float], batch: Batch) -> tuple[LabelledLoss, BatchIndex]:
+    """The loss of `batch`, its series one after another as rows, and the index that gathers them again."""
+    lengths = batch.lengths.tolist()
+    rows = torch.cat([batch.values[i, :n] for i, n in enumerate(lengths)] + [torch.zeros(1, batch.values.shape[-1])])
+    seen = torch.cat([batch.observed[i, :n] for i, n in enumerate(lengths)] + [batch.observed[0, :1] & False])
+    starts = torch.tensor([0, *lengths]).cumsum(0)[:-1]
+    label = torch.tensor(labels).repeat_interleave(batch.lengths)
+    table = RowTensors(rows.double(), seen, torch.zeros(len(rows) - 1).double(), 0.7)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        head = LabelHead(4).double()
+    loss = LabelledLoss(network(), head, table, label, weight)
+    return loss, BatchIndex(starts, batch.lengths, batch.values.shape[1])
+
+
+def test_labels_are_predicted_from_the_last_states_of_both_directions() -> None:
+    """Of series of every length alone; those without a label do not count."""
+    batch, labels = random_batch(RAGGED), [1.0, 0.0, float("nan"), 0.0, 1.0]
+    loss, index = labelled(0.5, labels, batch)
+    net = loss.network
+    assert isinstance(net, BritsNetwork)
+    found = loss(index, ANY, torch.ones(()))
+    errors = []
+    for i, n in enumerate(RAGGED):
+        for direction in range(2):
+            if labels[i] == labels[i]:
+                x, seen = (each[i, :n].flip(0) if direction else each[i, :n] for each in (batch.values, batch.observed))
+                _, h = slow_run(net, direction, x, seen, 0.7 * torch.arange(n).double())
+                p = (h @ loss.head.weight[direction] + loss.head.bias[direction]).sigmoid()
+                errors.append(-torch.log(p if labels[i] == 1 else 1 - p))
+    share = batch.observed.sum() / (sum(RAGGED) * 3)
+    torch.testing.assert_close(found.parts["label"], share * 0.5 * torch.stack(errors).sum() / 4)
+    plain = net.loss(batch, ANY)
+    torch.testing.assert_close(found.total - found.parts["label"], plain.total)
+    nothing, index = labelled(0.5, [float("nan")] * 5, batch)
+    assert nothing(index, ANY, torch.ones(())).parts["label"] == 0
+
+
+def test_labels_teach_the_network_and_not_only_its_head() -> None:
+    batch = random_batch(RAGGED)
+    loss, index = labelled(1.0, [1.0, 0.0, 1.0, 0.0, 1.0], batch)
+    loss(index, ANY, torch.ones(())).parts["label"].backward()
+    net = loss.network
+    assert isinstance(net, BritsNetwork)
+    for weight in (loss.head.weight, net.gates.weight, net.history.weight, net.fade.weight):
+        assert weight.grad is not None
+        assert weight.grad.abs().sum() > 0
+
+
+def test_fit_takes_labels_and_saves_no_head(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).normal(size=(12, 8, 3))
+    data[::2, :, 0] = np.nan
+    labels = np.where(np.arange(12) < 9, np.arange(12) % 2, np.nan)
+    settings = {"hidden": 4, "epochs": 2, "device": "cpu"}
+    plain, taught = brits.BRITS(**settings).fit(data), brits.BRITS(**settings, label_weight=0.1).fit(data, labels)
+    assert "label" in taught.history_[-1]
+    assert "label" not in plain.history_[-1]
+    assert not np.array_equal(taught.impute(data).mean, plain.impute(data).mean)
+    taught.save(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model", device="cpu").impute(data).mean, taught.impute(data).mean)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "label_weight needs labels"),
+        ([0, 1], "y must have a label for each of the 3 series"),
+        ([0, 1, 2], "labels must be 0 or 1, or NaN"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels: list[int] | None, message: str) -> None:
+    data = np.random.default_rng(0).normal(size=(3, 8, 2))
+    with pytest.raises(ValueError, match=message):
+        brits.BRITS(hidden=4, epochs=1, device="cpu", label_weight=0.1).fit(data, labels)
+    with pytest.raises(ValueError, match="label_weight must not be negative"):
+        brits.BRITS(label_weight=-0.1).fit(data, [0, 1, 1])

@@ -29,6 +29,7 @@ from gpvae.models.likelihoods import (
     likelihood_for,
 )
 from gpvae.models.parts import NearestValues
+from gpvae.models.posterior import ChainHead
 from gpvae.models.prior import Prior
 from gpvae.training.seeds import step_generator
 
@@ -56,7 +57,8 @@ def model_of(
         torch.manual_seed(0)
         built = inputs.build(likelihood)
         encoder = Attention(8, layers=1).build(built.channels, 6)
-        model = GPVAEModel(built, encoder, Prior().build(2), LinearDecoder(2, likelihood), likelihood)
+        head = ChainHead(correlated=True, first_std=0.1)
+        model = GPVAEModel(built, encoder, Prior().build(2), LinearDecoder(2, likelihood), likelihood, head)
     return model.eval().requires_grad_(False)
 
 
@@ -164,7 +166,7 @@ def wrong_by(factor: float) -> GPVAEModel:
     _, raw_std, _ = model.encoder.head.bias.chunk(3)
     model.encoder.head.weight.zero_()
     model.encoder.head.bias.zero_()
-    raw_std.fill_(math.log(math.expm1(1 - model.STD_FLOOR)))
+    raw_std.fill_(math.log(math.expm1(1 - ChainHead.STD_FLOOR)))
     layer = layer_of(model)
     layer.weight.zero_()
     layer.weight[:2, 0] = SPREAD

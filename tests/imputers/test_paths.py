@@ -14,6 +14,7 @@ from gpvae.imputers.latent import LatentMethod
 from gpvae.models.encoders import Convolution
 from gpvae.models.inputs import StepDecoder
 from gpvae.models.likelihoods import Gaussian
+from gpvae.models.posterior import CORR_LIMIT, ChainHead
 
 Array = NDArray[Any]
 NOISE, STD, STEPS, DRAWS = 0.1, 0.8, 12, 4000
@@ -38,7 +39,7 @@ def with_known_posterior(corr: float) -> GPVAE:
     with torch.no_grad():
         for parameter in [*network.encoder.parameters(), *network.decoder.parameters()]:
             parameter.zero_()
-        network.encoder.head.bias[1] = math.log(math.expm1(STD - network.STD_FLOOR))
+        network.encoder.head.bias[1] = math.log(math.expm1(STD - ChainHead.STD_FLOOR))
         network.encoder.head.bias[2] = math.atanh(corr)
         first, _, last = (cast(nn.Linear, layer) for layer in cast(StepDecoder, network.decoder).mlp)
         first.weight.copy_(torch.tensor([[1.0], [-1.0]]))
@@ -59,7 +60,7 @@ def test_draws_of_neighbouring_steps_correlate_like_the_posterior(
     drawn = imputer.impute(series(), samples=DRAWS).samples[:, 0, :, 0]
     lags = np.abs(np.arange(STEPS)[:, None] - np.arange(STEPS))
     reliability = STD**2 / (STD**2 + NOISE**2)
-    expected = np.where(lags == 0, 1.0, reliability * (imputer.method_.network.CORR_LIMIT * corr) ** lags)
+    expected = np.where(lags == 0, 1.0, reliability * (CORR_LIMIT * corr) ** lags)
     assert np.abs(np.corrcoef(drawn.T) - expected).max() < 4 / math.sqrt(DRAWS)
     np.testing.assert_allclose(drawn.std(axis=0), math.sqrt(STD**2 + NOISE**2), rtol=4 / math.sqrt(2 * DRAWS))
 

@@ -192,20 +192,26 @@ EVERY_SETTING = [
             latent_dim=2,
             prior=Prior(0.5 * Cauchy(2.0) + Matern(3.0, nu=1.5), learned=True, neighbours=3, jitter=0.01),
             posterior="diagonal",
+            first_std=0.3,
+            initialisation="glorot",
             inputs=Values(observed=True),
-            encoder=Convolution(8, window=3, widths=()),
+            encoder=Convolution(8, window=3, widths=(), relu=False),
             decoder_widths=(8, 8),
             likelihood=Gaussian(noise=0.3),
             objective=Objective(0.5, mc_samples=2, importance_samples=2),
         ),
-        recipe=Recipe("muon", 0.01, anneal=True, clip_norm=2.0, patience=3, masking=Masking((0.1, 0.2), mixup=0.5)),
+        recipe=Recipe(
+            "muon", 0.01, anneal=True, halve_every=5, clip_norm=2.0, patience=3, masking=Masking((0.1, 0.2), mixup=0.5)
+        ),
         kinds={"x1": "positive"},
         precision="bf16-mixed",
         seed=4,
     ),
     GPVAE(ModelConfig(inputs=NearestValues(8, 8), encoder=Attention(8, layers=1), decoder_widths=(8,))),
     GPVAE(
-        ModelConfig(inputs=Frames((1, 1, 3), filters=2), decoder_widths=(8,), likelihood=Bernoulli(True)),
+        ModelConfig(
+            inputs=Frames((1, 1, 3), filters=2, channels=2, relu=True), decoder_widths=(8,), likelihood=Bernoulli(True)
+        ),
         recipe=Recipe(validation=0.0),
     ),
     GP(Matern(2.0), standardise=False),

@@ -70,7 +70,7 @@ def test_unknown_names_are_refused() -> None:
     ("name", "features", "sizes"),
     [
         ("healing-mnist", 784, {"conv": (256, 784, 3), "dense": [256, 768], "decoder": [256, 256, 256, 784]}),
-        ("sprites", 12288, {"conv": (32, 4096, 3), "dense": [256, 256, 768], "decoder": [256, 256, 256, 12288]}),
+        ("sprites", 12288, {"conv": (32, 12288, 3), "dense": [256, 256, 768], "decoder": [256, 256, 256, 12288]}),
         ("physionet", 35, {"conv": (128, 35, 24), "dense": [128, 105], "decoder": [256, 256, 35]}),
     ],
 )
@@ -89,7 +89,9 @@ def test_presets_have_the_sizes_of_the_paper(name: str, features: int, sizes: di
         (lambda: Objective(beta=-1), "beta must not be negative, got -1"),
         (lambda: Objective(mc_samples=0), "mc_samples and importance_samples must be at least 1, got 0 and 1"),
         (lambda: ModelConfig(latent_dim=0), "latent_dim must be at least 1, got 0"),
-        (lambda: ModelConfig(posterior="square"), "posterior must be chain or diagonal, got 'square'"),  # pyright: ignore
+        (lambda: ModelConfig(posterior="square"), "published-sigmoid, got 'square'"),  # pyright: ignore
+        (lambda: replace(PAPER, initialisation="zeros"), "initialisation must be one of pytorch, glorot, got 'zeros'"),
+        (lambda: replace(PAPER, first_std=0.0), "first_std must be above 0, got 0.0"),
         (lambda: ModelConfig(decoder_widths=()), "decoder_widths must be the sizes of one layer or more"),
         (lambda: ModelConfig(decoder_widths=(8, 0)), "decoder_widths must be the sizes of one layer or more"),
         (lambda: Convolution(widths=(0,)), "widths must be at least 1"),

@@ -1,6 +1,8 @@
 """The paper's model: its bounds against dense and exact twins, padding, what the encoder is given."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -11,11 +13,12 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from gpvae.data.batches import Batch
 from gpvae.gp import Chain, chain_kl
 from gpvae.gp.kernels import RBF, Cauchy, Kernel, Matern, Periodic
-from gpvae.models.config import HI_VAE, VAE, ModelConfig, Objective, Posterior
+from gpvae.models.config import HI_VAE, VAE, ModelConfig, Objective
 from gpvae.models.encoders import Convolution
 from gpvae.models.gpvae import GPVAEModel
 from gpvae.models.inputs import Frames, StepDecoder, Values
 from gpvae.models.likelihoods import Bernoulli, Gaussian, GaussianLikelihood, SelectiveBernoulliLikelihood
+from gpvae.models.posterior import CORR_LIMIT, Posterior
 from gpvae.models.prior import Prior
 
 
@@ -24,7 +27,7 @@ def decoder_of(model: GPVAEModel) -> nn.Sequential:
     return model.decoder.mlp
 
 
-@pytest.mark.parametrize("posterior", ["chain", "diagonal"])
+@pytest.mark.parametrize("posterior", get_args(Posterior))
 @pytest.mark.parametrize("grid", [True, False])
 def test_elbo_equals_a_dense_computation(posterior: Posterior, grid: bool) -> None:
     """The same draws, but log p(x|z) from torch.distributions and the KL between dense Gaussians."""
@@ -44,6 +47,36 @@ def test_elbo_equals_a_dense_computation(posterior: Posterior, grid: bool) -> No
     torch.testing.assert_close(loss.parts["kl"].double(), kl / 36, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(loss.total, loss.parts["nll"] + 0.7 * loss.parts["kl"])
     assert bool((chain.corr == 0).all()) is (posterior == "diagonal")
+
+
+@pytest.mark.parametrize(
+    ("posterior", "positive"), [("published", nn.functional.softplus), ("published-sigmoid", torch.sigmoid)]
+)
+def test_published_posterior_has_the_precision_of_the_authors_code(
+    posterior: Posterior, positive: Callable[[Tensor], Tensor]
+) -> None:
+    """Built densely and in double precision from what the encoder returns: 1 + … on the diagonal of B, … above it."""
+    model, batch = model_of(replace(PAPER, posterior=posterior)).double(), random_batch(time=7)
+    batch = replace(batch, values=batch.values.double())
+    raw = 3 * torch.randn(4, 7, 9, generator=seeded(5), dtype=torch.float64)
+    model.encoder.forward = lambda x, times, valid: raw
+    mean, diagonal, off = raw.chunk(3, dim=-1)
+    b = torch.diag_embed(1 + positive(diagonal).mT) + torch.diag_embed(positive(off[:, :-1]).mT, 1)
+    chain = model.encode(batch).posterior
+    assert torch.equal(chain.mean, mean)
+    assert (chain.corr < 0).all()
+    torch.testing.assert_close(chain.covariance(), torch.linalg.inv(b @ b.mT), rtol=1e-3, atol=1e-3)
+
+
+def test_published_posterior_stays_finite_where_its_recursion_grows() -> None:
+    """Off-diagonal entries far above the diagonal: correlations of nearly -1, and a finite KL."""
+    model, batch = model_of(replace(PAPER, posterior="published")), random_batch(time=9)
+    raw = torch.tensor([0.0, -20.0, 12.0]).repeat_interleave(3).expand(4, 9, 9).clone().requires_grad_()
+    model.encoder.forward = lambda x, times, valid: raw
+    loss = loss_of(model, batch)
+    assert loss.total.isfinite()
+    (gradient,) = torch.autograd.grad(loss.total, raw)
+    assert gradient.isfinite().all()
 
 
 class LinearGaussian:
@@ -173,7 +206,7 @@ def test_out_of_the_encoders_reach_the_posterior_is_the_prior(grid: bool) -> Non
     assert not blind[1:, :5].any()
     assert (chain.mean[blind] == 0).all()
     assert (chain.std[blind] == std).all()
-    expected = (model.CORR_LIMIT * corr).expand(4, 19, 3)
+    expected = (CORR_LIMIT * corr).expand(4, 19, 3)
     assert torch.equal(chain.corr[1:, 7:], expected[1:, 7:])
     assert not torch.isclose(chain.std[1:, :5], std).any()
 
@@ -201,7 +234,50 @@ def test_posterior_starts_with_the_priors_correlations_and_small_deviations() ->
     chain = model.encode(random_batch()).posterior
     _, corr = model.prior.marginals(1.0)
     torch.testing.assert_close(chain.std, torch.full_like(chain.std, 0.101))
-    torch.testing.assert_close(chain.corr, (model.CORR_LIMIT * corr).expand_as(chain.corr), rtol=1e-3, atol=0)
+    torch.testing.assert_close(chain.corr, (CORR_LIMIT * corr).expand_as(chain.corr), rtol=1e-3, atol=0)
+
+
+def test_first_deviation_is_a_setting() -> None:
+    model = model_of(replace(PAPER, encoder=Convolution(8, 18, (8,)), first_std=0.6))
+    nn.init.zeros_(model.encoder.head.weight)
+    chain = model.encode(random_batch()).posterior
+    torch.testing.assert_close(chain.std, torch.full_like(chain.std, 0.601))
+
+
+def test_glorot_initialisation_of_every_layer() -> None:
+    """Uniform within √(6 / (inputs + outputs)), no bias; and nothing but the weights differs."""
+    inputs = Frames((1, 5, 4), filters=6)
+    config = replace(PAPER, posterior="published", inputs=inputs, encoder=Convolution(64, 3, (64,)))
+    model = model_of(replace(config, initialisation="glorot"), features=20)
+    plain = model_of(config, features=20)
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in plain.named_parameters()]
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    assert len(layers) == 2 + 3 + 2
+    for layer in layers:
+        outputs, per_output = layer.weight.flatten(1).shape
+        window = layer.weight[0, 0].numel() if layer.weight.ndim > 2 else 1
+        limit = (6 / (per_output + outputs * window)) ** 0.5
+        assert 0.9 * limit < layer.weight.abs().max() <= limit
+        assert layer.bias is not None
+        assert (layer.bias == 0).all()
+
+
+def test_convolution_over_time_is_linear_without_its_relu() -> None:
+    encoder = Convolution(8, 3, (), relu=False).build(2, 4)
+    x, valid = torch.randn(2, 3, 9, 2, generator=seeded()), torch.ones(3, 9, dtype=torch.bool)
+    middle = encoder(x.mean(0), 1.0, valid)
+    torch.testing.assert_close(middle, (encoder(x[0], 1.0, valid) + encoder(x[1], 1.0, valid)) / 2)
+
+
+def test_preprocessor_may_keep_all_channels_behind_a_relu() -> None:
+    config = replace(PAPER, inputs=Frames((3, 4, 5), filters=6, channels=3, relu=True), likelihood=Bernoulli())
+    model, batch = model_of(config, features=60), random_batch(features=60)
+    batch = replace(batch, values=batch.values.abs().clamp(max=1))
+    x = model.inputs(batch.values, batch).x
+    assert x.shape == (4, 9, 60)
+    assert (x >= 0).all()
+    assert all((part > 0).any() for part in x.chunk(3, dim=-1))
+    assert loss_of(model, batch).total.isfinite()
 
 
 def test_a_plain_vae_sees_and_scores_missing_values_as_zeros() -> None:

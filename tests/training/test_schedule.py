@@ -35,6 +35,20 @@ def test_learning_rate_stays_without_rise_and_fall_and_in_a_single_epoch() -> No
     assert lr_factor(0, TrainingConfig(epochs=1, rise=0.05, fall_from=0.6)) == 1.0
 
 
+def test_learning_rate_is_halved_down_to_a_tenth() -> None:
+    config = TrainingConfig(epochs=60, halve_every=10)
+    assert [lr_factor(epoch, config) for epoch in (0, 9, 10, 19, 20, 30, 40, 59)] == [
+        1,
+        1,
+        0.5,
+        0.5,
+        0.25,
+        0.125,
+        0.1,
+        0.1,
+    ]
+
+
 def test_kl_scale_rises_to_one() -> None:
     config = TrainingConfig(epochs=9, kl_warm_up=3)
     assert [kl_scale(epoch, config) for epoch in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]

@@ -24,6 +24,9 @@ def reproduce(
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each experiment, with seeds 0, 1, …")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version of everything, as a check.")] = False,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Make no run: write tables and figures from those in the folder.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
     device: options.DeviceOption = options.Device.auto,
 ) -> None:
@@ -40,7 +43,7 @@ def reproduce(
         from gpvae.paper import reproduction
 
         folder = output / "quick" if quick else output
-        settings = {"seeds": seeds, "quick": quick, "jobs": jobs, "device": device.value}
+        settings = {"seeds": seeds, "quick": quick, "jobs": jobs, "train": not tables_only, "device": device.value}
         try:
             results = reproduction.reproduce(_names(what, reproduction.NAMES), output, **settings, report=say)
         except KeyboardInterrupt:

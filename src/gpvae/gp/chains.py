@@ -31,6 +31,19 @@ class Chain:
     std: Tensor  # (..., time, latent)  σ > 0
     corr: Tensor  # (..., time - 1, latent)  c in (-1, 1); c_t joins steps t and t + 1
 
+    @classmethod
+    def from_bidiagonal(cls, mean: Tensor, diagonal: Tensor, off_diagonal: Tensor) -> "Chain":
+        """N(m, (B Bᵀ)⁻¹) with B upper bidiagonal, b_tt > 0. For ζ = z - m, Bᵀζ = ε is a recursion forward in time,
+
+            ζ_t = (ε_t - b_{t-1,t} ζ_{t-1}) / b_tt,   σ_t² = (1 + b_{t-1,t}² σ_{t-1}²) / b_tt²,
+            c_{t-1} = -b_{t-1,t} σ_{t-1} / (b_tt σ_t)
+
+        mean, diagonal (..., time, latent), off_diagonal (..., time - 1, latent).
+        """
+        ratio = pad(off_diagonal, (0, 0, 1, 0)) / diagonal
+        std = linear_recurrence(ratio**2, diagonal**-2).sqrt()
+        return cls(mean, std, (-ratio * lag(std, 1) / std)[..., 1:, :])
+
     @property
     def corr_before(self) -> Tensor:
         """c_{t-1} at step t; 0 at the first step, which has no past. (..., time, latent)"""

@@ -15,23 +15,33 @@ All that does not depend on h is computed before the loop over time, both direct
 gradient is written by hand. Tensors in here are (direction, time, batch, ·), the backward series turned around.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import l1_loss, pad
 
-from gpvae.data.batches import Batch, elapsed
+from gpvae.data.batches import Batch
+from gpvae.data.panel import Panel
 from gpvae.data.schema import Schema
-from gpvae.imputers.neural import NeuralImputer
+from gpvae.imputers.both_ways import BothWays
+from gpvae.imputers.held_out import HeldOut
+from gpvae.imputers.labels import LabelledMethod, labels_of_rows
+from gpvae.imputers.neural import Method, NeuralImputer
 from gpvae.imputers.point import PointMethod
 from gpvae.models.likelihoods.sampling import Random
 from gpvae.models.loss import Loss
 from gpvae.training.recipe import Recipe
+from gpvae.training.state import TrainState
 
 
 @dataclass(eq=False, repr=False)
@@ -40,60 +50,50 @@ class BRITS(NeuralImputer):
 
     hidden: size of the recurrent states.
     consistency: weight of the difference between the two directions in the loss.
+    label_weight: weight of predicting the labels y of `fit` from the last states, in units of the mean error of a
+        value; 0: labels are not used. In the authors' code, which adds up the errors of all steps where we average, it
+        is 1 / (0.9 · steps).
 
     The other settings are those of `GPVAE`.
     """
 
     hidden: int = 108
     consistency: float = 0.1
+    label_weight: float = 0.0
     recipe: Recipe = field(default=Recipe(batch_size=32), kw_only=True)
     method_: PointMethod = field(init=False)
+    _y: NDArray[np.float32] | None = field(default=None, init=False)  # labels, while fitting
 
     def _new_method(self, schema: Schema, share_observed: float) -> PointMethod:
         network = BritsNetwork(len(schema.columns), hidden=self.hidden, consistency=self.consistency)
-        return PointMethod(network, schema, self.recipe)
+        if self._y is None:
+            return PointMethod(network, schema, self.recipe)
+        return LabelledMethod(network, schema, self.recipe, self.label_weight)
 
+    def fit(
+        self, data: Any, y: Any = None, *, checkpoint: str | Path | None = None, logs: str | Path | None = None
+    ) -> Self:
+        """With `label_weight`, y are the labels of the series: 0, 1, or NaN where unknown."""
+        if not self.label_weight >= 0:
+            raise ValueError(f"label_weight must not be negative, got {self.label_weight!r}")
+        if self.label_weight and y is None:
+            raise ValueError("label_weight needs labels: fit(data, y)")
+        self._y = np.asarray(y, dtype=np.float32) if self.label_weight else None
+        try:
+            return super().fit(data, checkpoint=checkpoint, logs=logs)
+        finally:
+            self._y = None
 
-class BothWays(NamedTuple):
-    """A batch as the two directions read it. (direction, time, batch, feature)"""
+    def _train(
+        self, method: Method, panel: Panel, held_out: HeldOut, fabric: Fabric, checkpoint: str | Path | None
+    ) -> TrainState:
+        if isinstance(method, LabelledMethod):
+            method.labels = labels_of_rows(self._y, panel)
+        return super()._train(method, panel, held_out, fabric, checkpoint)
 
-    values: Tensor  # 0 where missing
-    observed: Tensor  # 1 where observed
-    elapsed: Tensor  # δ: time since the last observation, or since the start where there was none
-    order: Tensor  # (time, batch, 1) which step is read when, backward; it undoes itself
-
-    @classmethod
-    def of(cls, batch: Batch) -> "BothWays":
-        order = _turned(batch).unsqueeze(-1)
-        observed = batch.observed.transpose(0, 1)  # (time, batch, feature)
-        values = torch.where(observed, batch.values.transpose(0, 1), 0)
-        seen = torch.stack([observed, _turn(observed, order)])
-        values = torch.stack([values, _turn(values, order)])
-        return cls(values, seen.to(values.dtype), _elapsed(batch, seen, order), order)
-
-    def in_time(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both halves of x, the backward one turned around again. (time, batch, feature) each"""
-        return x[0], _turn(x[1], self.order)
-
-
-def _turned(batch: Batch) -> Tensor:
-    """Each series from its own last step to its first; padding stays where it is, behind them. (time, batch)"""
-    step = torch.arange(batch.values.shape[1], device=batch.lengths.device).unsqueeze(-1)
-    return torch.where(step < batch.lengths, batch.lengths - 1 - step, step)
-
-
-def _turn(x: Tensor, order: Tensor) -> Tensor:
-    return x.gather(0, order.expand_as(x))
-
-
-def _elapsed(batch: Batch, seen: Tensor, order: Tensor) -> Tensor:
-    """δ for each direction."""
-    if isinstance(batch.times, Tensor):
-        times, unit = batch.times.mT.unsqueeze(-1), 1.0
-        times = torch.stack([times, -_turn(times, order)])  # rising either way
-    else:
-        times, unit = torch.arange(len(order), device=order.device).view(1, -1, 1, 1), batch.times
-    return unit * elapsed(times, seen).to(batch.values.dtype)
+    def _fingerprint(self, panel: Panel) -> str:
+        described = "" if self._y is None else hashlib.sha256(self._y.tobytes()).hexdigest()
+        return super()._fingerprint(panel) + described
 
 
 class Estimates(NamedTuple):
@@ -102,6 +102,7 @@ class Estimates(NamedTuple):
     history: Tensor  # x̂
     regression: Tensor  # ẑ
     combined: Tensor  # ĉ
+    states: Tensor  # h behind each step. (direction, time, batch, hidden)
 
 
 PART = 256  # steps of which `fill` keeps everything
@@ -140,9 +141,18 @@ class BritsNetwork(nn.Module):
         The share of cells that are observed gives every observed value the same weight, however full its batch is.
         Nothing here is random, and nothing has to warm up.
         """
+        return self.loss_and_states(batch)[0]
+
+    def loss_and_states(self, batch: Batch) -> tuple[Loss, Tensor]:
+        """The loss, and the states behind each series' last step. (direction, batch, hidden)"""
         read = BothWays.of(batch)
-        found, cells = self.estimates(read), batch.steps * self.features
-        errors = [l1_loss(estimate * read.observed, read.values, reduction="sum") for estimate in found]
+        found = self.estimates(read)
+        last = (batch.lengths - 1).clamp(min=0).view(1, 1, -1, 1).expand(2, 1, -1, self.hidden)
+        return self._loss(batch, read, found), found.states.gather(1, last).squeeze(1)
+
+    def _loss(self, batch: Batch, read: BothWays, found: Estimates) -> Loss:
+        cells = batch.steps * self.features
+        errors = [l1_loss(estimate * read.observed, read.values, reduction="sum") for estimate in found[:3]]
         forward, backward = read.in_time(found.combined)
         gaps = (batch.valid.unsqueeze(-1) & ~batch.observed).transpose(0, 1)
         share = read.observed[0].sum() / (batch.lengths.sum() * self.features)
@@ -169,8 +179,9 @@ class BritsNetwork(nn.Module):
 
     def estimates(self, read: BothWays) -> Estimates:
         given = self._given(read.values, read.observed, read.elapsed)
-        history, regression = _Recurrence.apply(*given, *self._weights())  # pyright: ignore[reportGeneralTypeIssues]
-        return Estimates(history, regression, torch.lerp(history, regression, given.blend))
+        found: Any = _Recurrence.apply(*given, *self._weights())
+        history, regression, states = found
+        return Estimates(history, regression, torch.lerp(history, regression, given.blend), states)
 
     def _given(self, values: Tensor, observed: Tensor, elapsed: Tensor) -> "_Given":
         """All that does not depend on the state, for all steps at once."""
@@ -312,15 +323,16 @@ def _tanh(x: Tensor, *, out: Tensor) -> None:
 
 
 class _Recurrence(Function):
-    """x̂ and ẑ of every step, from `_Given` and `_Weights`."""
+    """x̂, ẑ and h of every step, from `_Given` and `_Weights`."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         given, weights = _Given(*inputs[:5]), _Weights(*inputs[5:])
         start = torch.zeros_like(given.fade[:, 0])
         trace, _, _ = _run(given, weights, start, start)
         ctx.save_for_backward(given.missing, given.blend, *weights, *trace)
-        return trace.history, trace.regression
+        ctx.set_materialize_grads(False)
+        return trace.history, trace.regression, trace.gates[..., : trace.cell.shape[-1]] * trace.squashed
 
     @staticmethod
     @once_differentiable
@@ -328,7 +340,9 @@ class _Recurrence(Function):
         missing, blend, *saved = ctx.saved_tensors
         weights, trace = _Weights(*saved[:6]), _Trace(*saved[6:])
         blended = missing * blend
-        incoming = _Incoming(grads[0], grads[1], blended, missing - blended, missing, trace.decay)
+        d_history, d_regression = (torch.zeros_like(blend) if grad is None else grad for grad in grads[:2])
+        d_states = torch.zeros_like(blend[..., :1, :1]) if grads[2] is None else grads[2]  # often, nobody asks for them
+        incoming = _Incoming(d_history, d_regression, d_states, blended, missing - blended, missing, trace.decay)
         return None, None, None, *_run_back(incoming, weights, trace)
 
 
@@ -337,6 +351,7 @@ class _Incoming(NamedTuple):
 
     history: Tensor  # ∂x̂ from outside
     regression: Tensor  # ∂ẑ from outside
+    states: Tensor  # ∂h from outside; or zeros (direction, time, 1, 1)
     blended: Tensor  # (1 - m) β, of cᶜ by ẑ
     kept: Tensor  # (1 - m) (1 - β), of cᶜ by x̂ directly
     missing: Tensor  # 1 - m, of xᶜ by x̂
@@ -414,6 +429,7 @@ def _block_back(
     from_history, from_regression, from_gates = (w.mT for w in weights[:3])
     from_gates = from_gates[..., : found.inputs.shape[-1]]
     for at, slope, to in reversed(list(zip(_steps(incoming), _steps(slopes), _steps(found), strict=True))):
+        d_h.add_(at.states)
         d_c.addcmul_(d_h, slope.cell)
         torch.mul(d_h, slope.output, out=to.gates[..., :hidden])
         torch.mul(d_c.unsqueeze(-2), slope.rest, out=to.gates[..., hidden:].unflatten(-1, (3, hidden)))

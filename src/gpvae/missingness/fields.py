@@ -62,7 +62,7 @@ def temporal_positive(
 ) -> Bools:
     """Neighbouring steps go missing together, independently in each column of each series. (row, feature)
 
-    `length_scale` is in median time steps. The paper does not give it; 3 reproduces the error of its forward imputation
+    `length_scale` is in median time steps. The paper does not give it; 2 reproduces the error of its forward imputation
     on Healing MNIST. Uneven grids of more than BLOCK steps are drawn in independent blocks.
     """
     require_process(panel, rate, length_scale, jitter)

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from torch import nn
+
 from gpvae.models.encoders import Convolution, EncoderSpec
 from gpvae.models.gpvae import GPVAEModel
 from gpvae.models.inputs import InputsSpec, Values
 from gpvae.models.likelihoods import Bernoulli, Gaussian, LikelihoodSpec, likelihood_for
+from gpvae.models.posterior import Posterior, head_of
 from gpvae.models.prior import Prior
 
-Posterior = Literal["chain", "diagonal"]
+Initialisation = Literal["pytorch", "glorot"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,11 @@ class ModelConfig:
     """What the model is; without arguments, the paper's. Saved with the model.
 
     latent_dim: latent series; None: twice as many as columns, between 16 and 64.
-    posterior: a Markov "chain", or "diagonal": steps are independent.
+    posterior: a Markov "chain", or "diagonal": steps are independent; "published", the chain as in the authors' code,
+        or "published-sigmoid", as in their code for PhysioNet (see `models.posterior`).
+    first_std: deviation of "chain" and "diagonal" where training starts.
+    initialisation: of weights and biases: "pytorch", or "glorot": uniform weights as wide as the layer's inputs and
+        outputs call for, no bias.
     inputs: what encoder and decoder see: `Values`, `Frames` of images, or the default's `NearestValues`.
     decoder_widths: of the decoder's hidden layers.
     likelihood: of real columns; the kinds of the others decide theirs.
@@ -56,6 +63,8 @@ class ModelConfig:
     latent_dim: int | None = None
     prior: Prior = Prior()
     posterior: Posterior = "chain"
+    first_std: float = 0.1
+    initialisation: Initialisation = "pytorch"
     inputs: InputsSpec = Values()
     encoder: EncoderSpec = Convolution()
     decoder_widths: tuple[int, ...] = (256, 256)
@@ -74,8 +83,11 @@ class ModelConfig:
                 raise TypeError(f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}")
         if self.latent_dim is not None and self.latent_dim < 1:
             raise ValueError(f"latent_dim must be at least 1, got {self.latent_dim}")
-        if self.posterior not in get_args(Posterior):
-            raise ValueError(f"posterior must be {' or '.join(get_args(Posterior))}, got {self.posterior!r}")
+        for name, allowed in (("posterior", get_args(Posterior)), ("initialisation", get_args(Initialisation))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.first_std <= 0:
+            raise ValueError(f"first_std must be above 0, got {self.first_std}")
         if not self.decoder_widths or min(self.decoder_widths) < 1:
             raise ValueError(f"decoder_widths must be the sizes of one layer or more, got {self.decoder_widths}")
         if self.likelihood == Bernoulli(missing_by_value=True) and self.objective.missing_as_zeros:
@@ -102,15 +114,27 @@ class ModelConfig:
             raise ValueError("latent_dim is open; resolve the configuration first")
         likelihood = likelihood_for(kinds, levels or [0] * len(kinds), self.likelihood)
         inputs = self.inputs.build(likelihood)
+        encoder = self.encoder.build(inputs.channels, 3 * self.latent_dim)
+        decoder = self.inputs.build_decoder(self.latent_dim, self.decoder_widths, likelihood)
+        if self.initialisation == "glorot":
+            for network in (inputs, encoder, decoder):
+                network.apply(_init_glorot)
         return GPVAEModel(
             inputs,
-            self.encoder.build(inputs.channels, 3 * self.latent_dim),
+            encoder,
             self.prior.build(self.latent_dim),
-            self.inputs.build_decoder(self.latent_dim, self.decoder_widths, likelihood),
+            decoder,
             likelihood,
-            correlated=self.posterior == "chain",
+            head_of(self.posterior, self.first_std),
             missing_as_zeros=self.objective.missing_as_zeros,
         )
+
+
+def _init_glorot(layer: nn.Module) -> None:
+    if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
 
 
 # The comparisons of the paper: each step alone, under a standard normal prior. A VAE also scores missing values.

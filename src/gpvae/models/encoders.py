@@ -56,11 +56,15 @@ def require_positive(spec: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Convolution(EncoderSpec):
-    """The paper's encoder: one convolution over `window` steps, then dense layers on each step."""
+    """The paper's encoder: one convolution over `window` steps, then dense layers on each step.
+
+    relu: behind the convolution; it is linear without.
+    """
 
     filters: int = 128
     window: int = 25
     widths: tuple[int, ...] = (128,)
+    relu: bool = True
 
     def __post_init__(self) -> None:
         require_positive(self, "filters", "window")
@@ -81,6 +85,7 @@ class ConvolutionEncoder(TimeEncoder):
         # Asymmetric zero padding of our own: for even windows "same" leaves the choice of side to the backend.
         self.margin = ((spec.window - 1) // 2, spec.window // 2)
         self.window, self.widest = spec.window, max(spec.filters, outputs, *spec.widths)
+        self.relu = spec.relu
         self.convolution = nn.Conv1d(inputs, spec.filters, spec.window)
         self.dense = mlp([spec.filters, *spec.widths, outputs])
 
@@ -89,7 +94,8 @@ class ConvolutionEncoder(TimeEncoder):
         return cast(nn.Linear, self.dense[-1])
 
     def forward(self, x: Tensor, times: Times, valid: Tensor) -> Tensor:
-        return self.dense(self._convolve(x).relu())
+        h = self._convolve(x)
+        return self.dense(h.relu() if self.relu else h)
 
     def _convolve(self, x: Tensor) -> Tensor:
         """In training as one matrix product over all windows, unless they are large: libraries are slow to find the

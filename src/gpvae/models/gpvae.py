@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import softplus
 
 from gpvae.data.batches import Batch
 from gpvae.gp import Chain, NeighbourFactor, chain_kl
@@ -24,6 +23,7 @@ from gpvae.models.encoders import TimeEncoder
 from gpvae.models.inputs import Decoder, Inputs, single_precision
 from gpvae.models.likelihoods import Likelihood, Params
 from gpvae.models.loss import Loss
+from gpvae.models.posterior import PosteriorHead
 from gpvae.models.prior import GPPrior, PriorAt
 
 
@@ -38,9 +38,6 @@ class GPVAEModel(nn.Module):
     """Encoder, prior, decoder and likelihood, and the bounds that train them."""
 
     numeric: Tensor  # (feature,) bool: columns whose missing values a plain VAE takes for zeros
-    STD_FLOOR = 1e-3
-    FIRST_STD = 0.1
-    CORR_LIMIT = 1 - 1e-4
 
     def __init__(
         self,
@@ -49,17 +46,15 @@ class GPVAEModel(nn.Module):
         prior: GPPrior,
         decoder: Decoder,
         likelihood: Likelihood,
+        posterior_head: PosteriorHead,
         *,
-        correlated: bool = True,
         missing_as_zeros: bool = False,
     ):
-        """`correlated`: neighbouring steps are, under the posterior. `missing_as_zeros`: a missing value is a zero that
-        is seen and scored, as in a plain VAE.
-        """
+        """`missing_as_zeros`: a missing value is a zero that is seen and scored, as in a plain VAE."""
         super().__init__()
         self.inputs, self.encoder, self.prior = inputs, encoder, prior
         self.decoder, self.likelihood = decoder, likelihood
-        self.correlated, self.missing_as_zeros = correlated, missing_as_zeros
+        self.posterior_head, self.missing_as_zeros = posterior_head, missing_as_zeros
         self.latent_dim = encoder.head.out_features // 3
         self.register_buffer("numeric", likelihood.numeric_columns(), persistent=False)
         self.init_posterior_head()
@@ -70,25 +65,13 @@ class GPVAEModel(nn.Module):
         return max(self.inputs.widest, self.encoder.widest, self.decoder.widest)
 
     def encode(self, batch: Batch, prior: PriorAt | None = None) -> Encoded:
-        """q(z | x). Missing values enter as zeros.
-
-        Steps with nothing observed within the encoder's reach get the prior's own deviation and correlation.
-        """
+        """q(z | x). Missing values enter as zeros."""
         std, corr = self.prior.marginals(batch.times) if prior is None else (prior.std, prior.corr)
         x, context = self.inputs(self.likelihood.embed(batch.values, batch.observed), batch)
         raw = self.encoder(x * batch.valid.unsqueeze(-1), batch.times, batch.valid)
-        return Encoded(self._posterior(single_precision(raw), batch, std, corr), context)
-
-    def _posterior(self, raw: Tensor, batch: Batch, prior_std: Tensor, prior_corr: Tensor) -> Chain:
-        mean, raw_std, raw_corr = raw.chunk(3, dim=-1)
         observed = batch.valid if self.missing_as_zeros else batch.observed.any(-1)
         informed = self.encoder.reaches(observed).unsqueeze(-1)
-        corr = torch.where(informed[:, 1:] & informed[:, :-1], raw_corr[:, :-1].tanh(), prior_corr)
-        return Chain(
-            mean=mean * informed,
-            std=torch.where(informed, self.STD_FLOOR + softplus(raw_std), prior_std),
-            corr=self.CORR_LIMIT * corr if self.correlated else torch.zeros_like(corr),
-        )
+        return Encoded(self.posterior_head(single_precision(raw), informed, std, corr), context)
 
     def decode(self, z: Tensor, context: Tensor) -> Params:
         """The likelihood's parameters. (..., time, latent), (time, …) → parameters of (..., time, feature)"""
@@ -161,14 +144,7 @@ class GPVAEModel(nn.Module):
 
     @torch.no_grad()
     def init_posterior_head(self) -> None:
-        """Start with the prior's correlations, so that the KL need not teach smoothness first, and with small
-        deviations, so that the decoder can tell the latent series from their noise.
-        """
-        kernel = self.prior.kernel
-        variance, lag_one = kernel.to_latents(kernel(torch.tensor([0.0, 1.0]).double()).mT)
-        _, std, corr = self.encoder.head.bias.chunk(3)
-        std.fill_(math.log(math.expm1(self.FIRST_STD)))
-        corr.copy_(torch.atanh(lag_one / (variance + self.prior.jitter)).clamp(-2, 2))
+        self.posterior_head.init_bias(self.encoder.head.bias, self.prior)
 
     def fast_parameters(self) -> list[nn.Parameter]:
         """The few that learn at a higher rate than the networks: they start far from where they have to go."""

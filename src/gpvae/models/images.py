@@ -12,18 +12,19 @@ with suppress(ImportError):  # PyTorch for CPUs comes without Triton
 
 
 class ImagePreprocessor(nn.Module):
-    """3×3 convolutions on each frame, down to one channel: (..., channels·height·width) → (..., height·width).
+    """3×3 convolutions on each frame: (..., channels·height·width) → (..., outputs·height·width).
 
-    The last convolution has no ReLU: a single channel behind one dies easily, and the encoder then sees nothing.
+    `relu`: behind the last convolution. A single channel behind one dies easily, and the encoder then sees nothing.
 
-    On CUDA by kernels of our own: libraries are slow to find the gradients of convolutions from or to so few channels.
+    On CUDA by kernels of our own, for one output after the other: libraries are slow to find the gradients of
+    convolutions from or to so few channels.
     """
 
-    def __init__(self, shape: tuple[int, int, int], *, filters: int):
+    def __init__(self, shape: tuple[int, int, int], *, filters: int, outputs: int = 1, relu: bool = False):
         super().__init__()
-        self.shape = shape  # (channels, height, width)
+        self.shape, self.relu = shape, relu  # (channels, height, width)
         self.layers = nn.Sequential(
-            nn.Conv2d(shape[0], filters, 3, padding=1), nn.ReLU(), nn.Conv2d(filters, 1, 3, padding=1)
+            nn.Conv2d(shape[0], filters, 3, padding=1), nn.ReLU(), nn.Conv2d(filters, outputs, 3, padding=1)
         )
         for layer in self._convolutions():
             assert layer.bias is not None
@@ -35,12 +36,16 @@ class ImagePreprocessor(nn.Module):
         return cast(nn.Conv2d, first), cast(nn.Conv2d, last)
 
     def forward(self, x: Tensor) -> Tensor:
-        frames = x.reshape(-1, *self.shape)
-        if not _on_triton(x):
-            return self.layers(frames).reshape(*x.shape[:-1], -1)
+        convolved = self._convolve(x.reshape(-1, *self.shape))
+        return (convolved.relu() if self.relu else convolved).reshape(*x.shape[:-1], -1)
+
+    def _convolve(self, frames: Tensor) -> Tensor:
+        if not _on_triton(frames):
+            return self.layers(frames)
         first, last = self._convolutions()
-        channel = fused(frames, first.weight.flatten(1), first.bias, last.weight[0].flatten(1).T)
-        return (channel + last.bias).reshape(*x.shape[:-1], -1)
+        assert last.bias is not None
+        outputs = [fused(frames, first.weight.flatten(1), first.bias, each.flatten(1).T) for each in last.weight]
+        return torch.stack(outputs, dim=1) + last.bias[:, None, None]
 
 
 def _on_triton(x: Tensor) -> bool:

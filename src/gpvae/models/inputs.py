@@ -72,14 +72,21 @@ class Values(InputsSpec):
 
 @dataclass(frozen=True)
 class Frames(InputsSpec):
-    """Each step is an image of `shape` (channels, height, width), preprocessed by `filters` 3×3 convolutions."""
+    """Each step is an image of `shape` (channels, height, width), preprocessed by `filters` 3×3 convolutions.
+
+    observed: which pixels are observed is seen, too.
+    channels: of the preprocessed image.
+    relu: behind the last convolution.
+    """
 
     shape: tuple[int, int, int]
     filters: int = 256
     observed: bool = False
+    channels: int = 1
+    relu: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(self, "filters")
+        require_positive(self, "filters", "channels")
 
     def build(self, likelihood: Likelihood) -> "FrameInputs":
         if isinstance(likelihood, MixedLikelihood):
@@ -115,9 +122,10 @@ class FrameInputs(Inputs):
     def __init__(self, spec: Frames):
         super().__init__()
         channels, height, width = spec.shape
-        self.observed, self.channels = spec.observed, height * width
-        self.widest = height * width * spec.filters
-        self.preprocessor = ImagePreprocessor((channels * (1 + spec.observed), height, width), filters=spec.filters)
+        self.observed, self.channels = spec.observed, spec.channels * height * width
+        self.widest = height * width * max(spec.filters, spec.channels)
+        shape = channels * (1 + spec.observed), height, width
+        self.preprocessor = ImagePreprocessor(shape, filters=spec.filters, outputs=spec.channels, relu=spec.relu)
 
     def forward(self, embedded: Tensor, batch: Batch) -> Features:
         if self.observed:

@@ -20,6 +20,7 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     rise: float = 0.0  # share over which the learning rate rises
     fall_from: float | None = None  # share after which it falls along a cosine; None: it stays
+    halve_every: int | None = None  # epochs after which it is halved, down to a tenth; None: never
     clip_norm: float = 10.0  # largest norm of the gradient
     kl_warm_up: int = 0  # epochs over which `kl_scale` rises to 1
     keep: Literal["best", "last"] = "best"  # weights of the epoch with the best validation score, or of the last epoch

@@ -23,6 +23,7 @@ class Recipe:
     optimizer: "muon", whose steps change all directions of a matrix alike (see `training.optimizers`), or "adam".
     learning_rate: of both; 0.001 is usual for Adam. Narrow networks that take only some hundred steps want more.
     anneal: the learning rate rises over the first twentieth of the epochs, and falls to nearly 0 in the last 40 %.
+    halve_every: epochs after which the learning rate is halved, again and again, down to a tenth; None: never.
     clip_norm: longer gradients are shortened to this.
     kl_warm_up: share of the epochs over which the weight of the KL rises to β.
     patience: epochs without a better validation score before training stops; None: a fifth of the epochs, or, with
@@ -39,6 +40,7 @@ class Recipe:
     optimizer: Optimizer = "adam"
     learning_rate: float = 1e-3
     anneal: bool = False
+    halve_every: int | None = None
     clip_norm: float = 10.0
     kl_warm_up: float = 0.0
     patience: int | None = None
@@ -54,6 +56,7 @@ class Recipe:
         for name, fine, wanted in (
             ("optimizer", self.optimizer in get_args(Optimizer), " or ".join(get_args(Optimizer))),
             ("learning_rate", 0 < self.learning_rate < math.inf, "above 0"),
+            ("halve_every", self.halve_every is None or self.halve_every >= 1, "at least 1, or None"),
             ("clip_norm", self.clip_norm > 0, "above 0"),
             ("kl_warm_up", 0 <= self.kl_warm_up <= 1, "between 0 and 1"),
             ("patience", self.patience is None or self.patience >= 1, "at least 1, or None"),
@@ -98,6 +101,7 @@ class Recipe:
             learning_rate=self.learning_rate,
             rise=0.05 if self.anneal else 0.0,
             fall_from=0.6 if self.anneal else None,
+            halve_every=self.halve_every,
             clip_norm=self.clip_norm,
             kl_warm_up=kl_warm_up,
             keep=self.keep,

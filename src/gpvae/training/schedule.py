@@ -8,6 +8,7 @@ from gpvae.training.config import TrainingConfig
 from gpvae.training.state import TrainState
 
 LAST_LR_FACTOR = 0.02  # of the last epoch, if the learning rate falls
+LEAST_HALVED = 0.1  # where halving the learning rate ends
 VALIDATIONS = 100  # in a run, at most: validating every short epoch would take longer than training
 # A run is on a plateau where the line through the scores of the last 30 % of its epochs, at least 24 of them, falls by
 # less than 0.025 in a tenth of the run. After half of the epochs it is too late to fork: scores fall with the learning
@@ -20,6 +21,8 @@ def lr_factor(epoch: int, config: TrainingConfig) -> float:
     if config.epochs == 1:
         return 1.0
     risen = min(1.0, (epoch + 1) / (config.rise * config.epochs + 1))
+    if config.halve_every is not None:
+        risen *= max(LEAST_HALVED, 0.5 ** (epoch // config.halve_every))
     if config.fall_from is None:
         return risen
     fallen = max(0.0, (epoch / (config.epochs - 1) - config.fall_from) / (1 - config.fall_from))

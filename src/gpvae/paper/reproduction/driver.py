@@ -10,6 +10,7 @@ from gpvae.datasets import load
 from gpvae.evaluation.provenance import describe
 from gpvae.paper.reproduction import figures
 from gpvae.paper.reproduction.experiment import Outcome
+from gpvae.paper.reproduction.gaps import TRAINING
 from gpvae.paper.reproduction.record import Results, provenance_of
 from gpvae.paper.reproduction.runs import CHANGES, FIGURES, NAMES, Run, runs_of
 from gpvae.paper.reproduction.tables import Table, ablation_table, comparison_table
@@ -26,12 +27,13 @@ def reproduce(
     device: str = "auto",
     quick: bool = False,
     jobs: int = 1,
+    train: bool = True,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Table | Path]:
     """Make the runs that the folder does not have yet, and write the tables and figures.
 
     `jobs` runs are made at a time, each in its own process. Finished runs are kept, so an interrupted command can be
-    repeated and continues where it stopped.
+    repeated and continues where it stopped. Without `train` no run is made: tables and figures are those of the record.
     """
     unknown = [name for name in names if name not in NAMES]
     if unknown:
@@ -43,6 +45,7 @@ def reproduce(
         wanted = dict.fromkeys(run for name in names for run in runs_of(name, seeds, quick=quick))
         missing = results.missing(wanted)
         report(f"{len(wanted)} runs, {len(wanted) - len(missing)} of them done before")
+        missing = missing if train else []
         _require_data({run.task.data for run in missing})
         try:
             failures = _execute_missing(missing, results, device, jobs, report)
@@ -79,7 +82,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _require_data(names: Iterable[str]) -> None:
     """Fail before the first run if data is not available; and build what must be built once, not in every process."""
     for name in sorted(names):
-        for split in ("train",) if name == "physionet2012" else ("train", "test"):
+        for split in ("train",) if name == "physionet2012" else (*TRAINING, "test"):
             load(name, splits=[split], count=1)
 
 

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,11 +13,12 @@ from gpvae import missingness
 from gpvae.data.panel import Bools
 from gpvae.datasets import DataSet, load
 from gpvae.imputers.base import Imputer
+from gpvae.imputers.brits import BRITS
 from gpvae.imputers.gpvae import GPVAE
+from gpvae.paper.reproduction.gaps import TAUGHT, TRAINING, gaps
 from gpvae.paper.reproduction.runs import Run, new_imputer
 from gpvae.paper.reproduction.scores import score
 
-WHITE, BLACK = 0.90, 0.45  # shares of Healing MNIST's pixels that go missing "not at random"
 QUICK_SERIES = {"healing_mnist": 200, "sprites": 24, "physionet2012": 200}
 
 
@@ -56,7 +56,11 @@ def execute(run: Run, *, device: str = "auto", verbose: bool = False) -> Outcome
     with warnings.catch_warnings():
         if test.image_shape:  # pixels in the corners may be black in every image
             warnings.filterwarnings("ignore", message="column .* (is constant|had no observed value)")
-        imputer.fit(missingness.hide(train.panel, hidden_in_train))
+        visible = missingness.hide(train.panel, hidden_in_train)
+        if isinstance(imputer, BRITS):
+            imputer.fit(visible, told(train, task.method))
+        else:
+            imputer.fit(visible)
         seconds = time.perf_counter() - started
         measures, filled = score(imputer, test, hidden, run)
         return Outcome({**measures, "seconds": seconds}, _example(imputer, test, hidden, filled))
@@ -74,20 +78,18 @@ def prepare(data: str, mechanism: str, rate: float, seed: int, quick: bool) -> P
 def _load(name: str, quick: bool) -> tuple[DataSet, DataSet]:
     """Training and test data."""
     count = QUICK_SERIES[name] if quick else None
-    train = load(name, splits=["train"], count=count)
-    return train, train if name == "physionet2012" else load(name, splits=["test"], count=count)
+    if name == "physionet2012":
+        patients = load(name, splits=["train"], count=count)
+        return patients, patients
+    return load(name, splits=TRAINING, count=count), load(name, splits=["test"], count=count)
 
 
-def gaps(data: DataSet, mechanism: str, rate: float, seed: Sequence[int]) -> Bools:
-    """The known cells that go missing. (row, feature)"""
-    if mechanism == "not-at-random":
-        return missingness.by_value(data.panel, BLACK, WHITE, seed, threshold=0.5)
-    if mechanism == "random":  # each cell independently, so that the share is `rate` on average only
-        return missingness.by_value(data.panel, rate, rate, seed, threshold=0.5)
-    if mechanism == "spatial":
-        assert data.image_shape is not None
-        return missingness.spatial(data.panel, rate, seed, data.image_shape)
-    return missingness.MECHANISMS[mechanism](data.panel, rate, seed)
+def told(data: DataSet, method: str) -> NDArray[np.float64] | None:
+    """The labels that a method is taught, NaN where it is not told: those that the classifier is fitted on, or all."""
+    if method not in TAUGHT or data.labels is None:
+        return None
+    known = np.arange(len(data.labels)) < TAUGHT[method] * len(data.labels)
+    return np.where(known, data.labels, np.nan)
 
 
 def _example(imputer: Imputer, test: DataSet, hidden: Bools, filled: NDArray[Any]) -> Example:

@@ -4,7 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from gpvae.data.atomic import atomic_write
 from gpvae.data.panel import DataError
 from gpvae.paper.reproduction.experiment import Example, Outcome
-from gpvae.paper.reproduction.runs import Run
+from gpvae.paper.reproduction.runs import Run, in_figures
 from gpvae.paper.tables import Estimate
 
 Row = dict[str, str]
@@ -56,13 +56,25 @@ class Record:
         wanted = {name: value for name, value in run.key.items() if name != "seed"}
         return [row for row in self.rows() if wanted.items() <= row.items()]
 
-    def average(self, run: Run, measure: str) -> Estimate | None:
-        """Mean and standard error over the seeds in the record."""
-        numbers = [float(row[measure]) for row in self.of(run) if row.get(measure)]
+    def strays(self, runs: Iterable[Run]) -> list[Row]:
+        """Rows that belong to none of these runs, of any seed."""
+        keys = [{name: value for name, value in run.key.items() if name != "seed"} for run in runs]
+        return [row for row in self.rows() if not any(key.items() <= row.items() for key in keys)]
+
+    def average(self, run: Run, measure: str, baseline: Run | None = None) -> Estimate | None:
+        """Mean and standard error over the seeds in the record; of the difference to a baseline, seed by seed."""
+        measured = self._by_seed(run, measure)
+        if baseline is not None:
+            subtracted = self._by_seed(baseline, measure)
+            measured = {seed: value - subtracted[seed] for seed, value in measured.items() if seed in subtracted}
+        numbers = list(measured.values())
         if not numbers:
             return None
         error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
         return Estimate(float(np.mean(numbers)), error)
+
+    def _by_seed(self, run: Run, measure: str) -> dict[str, float]:
+        return {row["seed"]: float(row[measure]) for row in self.of(run) if row.get(measure)}
 
 
 @dataclass(frozen=True)
@@ -76,12 +88,14 @@ class Results:
         return Record(self.folder / "runs.csv")
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs that still have to be made: figures need an example of the first seed, too."""
-        return [run for run in runs if not (self.record.has(run) and (run.seed or self.has_example(run)))]
+        """The runs that still have to be made: figures need the examples of theirs, too."""
+        shown = set(in_figures())
+        needed = [(run, replace(run, quick=False) in shown) for run in runs]
+        return [run for run, drawn in needed if not (self.record.has(run) and (not drawn or self.has_example(run)))]
 
     def keep(self, run: Run, outcome: Outcome, provenance: Mapping[str, str]) -> None:
         """The row in the record comes last: it marks the run as done."""
-        if run.seed == 0:
+        if replace(run, quick=False) in in_figures():
             self._keep_example(run, outcome.example)
         settings = self.folder / "settings" / f"{run.digest}.json"
         settings.parent.mkdir(exist_ok=True)
