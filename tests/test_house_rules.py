@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "gpvae"
 FILES = sorted(SOURCE.rglob("*.py"))
-LONGEST_FUNCTION, MEDIAN_FUNCTION, LONGEST_FILE, MOST_FIELDS = 60, 6, 450, 15
+LONGEST_FUNCTION, MEDIAN_FUNCTION, LONGEST_FILE, MOST_FIELDS = 45, 5, 450, 15
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 in_every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -24,9 +24,9 @@ def has_triton_kernels(path: Path) -> bool:
 
 
 def length(function: Function) -> int:
-    """Lines from `def` to the end, with the docstring."""
+    """Lines of the body, with the docstring; commands have an option on each line of their signature."""
     assert function.end_lineno
-    return function.end_lineno - function.lineno + 1
+    return function.end_lineno - function.body[0].lineno + 1
 
 
 def fields(definition: ast.ClassDef) -> list[str]:
@@ -62,6 +62,6 @@ def test_the_measures_see_what_they_should(tmp_path: Path) -> None:
         'class A:\n    x: int\n    y: int = 1\n    z = 2\n\n    async def f(self):\n        """Two\n        lines."""\n'
         "        def inner():\n            return 1\n\n        return inner\n"
     )
-    assert {node.name: length(node) for node in functions(module)} == {"f": 7, "inner": 2}
+    assert {node.name: length(node) for node in functions(module)} == {"f": 6, "inner": 1}
     (definition,) = (node for node in ast.parse(module.read_text()).body if isinstance(node, ast.ClassDef))
     assert fields(definition) == ["x", "y"]

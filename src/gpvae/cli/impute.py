@@ -51,11 +51,18 @@ DryRun = Annotated[
 ]
 
 
+Recalibrate = Annotated[
+    bool,
+    typer.Option("--recalibrate", help="With --model: set its intervals by this table, whose rows may have drifted."),
+]
+
+
 @reads_table
 def impute(
     source: "Source",
     output: Output,
     model: Model = None,
+    recalibrate: Recalibrate = False,
     id: options.Id = None,
     time: options.Time = None,
     columns: options.Columns = None,
@@ -108,6 +115,7 @@ def impute(
             text, always = categorical_columns(kinds), parse_known(known, [method])
             table, panel = tables.read(source, id, time, columns and [*columns, *always], text, add_rows=add_rows)
             imputer = ImputerOptions(kinds, conformal, epochs, preset, device, seed, minutes, always).build(method)
+        _recalibrate(imputer, panel, recalibrate, trained=bool(model))
         gaps = tables.gap_selection(panel, max_gap, only, not_before, leading, trailing)
         level = interval_level(interval, imputer, samples)
         tables.require_draws_path(draws, table, imputer, *_others(source, output), report, force=force)
@@ -238,6 +246,19 @@ def _require_no_training_options(given: bool) -> None:
     if given:
         excluded = "--method, --kind, --known, --conformal, --preset, --minutes, --epochs or --fit-until"
         raise DataError(f"--model loads a trained imputer, so it cannot be combined with {excluded}")
+
+
+def _recalibrate(imputer: "Imputer", panel: "Panel", wanted: bool, *, trained: bool) -> None:
+    from gpvae import DataError
+    from gpvae.imputers.gp_net import GPNet
+
+    if not wanted:
+        return
+    if not trained:
+        raise DataError("--recalibrate is for --model; without it, intervals are those of the table anyway")
+    if not isinstance(imputer, GPNet):
+        raise DataError(f"--recalibrate works only with models of gp-net, not of {imputer.name}")
+    imputer.recalibrate(panel)
 
 
 def _load(

@@ -24,9 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpvae.data.codec import from_json
-from gpvae.data.known import known_columns
+from gpvae.data.known import known_columns, with_known
 from gpvae.data.limits import Limits, require_kinds
-from gpvae.data.panel import Bools, Floats, Panel
+from gpvae.data.panel import Bools, DataError, Floats, Panel
 from gpvae.data.scaling import Kinds
 from gpvae.data.schema import Schema
 from gpvae.gp.threads import one_thread
@@ -168,11 +168,35 @@ class GPNet(Imputer):
             visible = hide(part, np.logical_or.reduce(held_out))
             with steps_bar("correcting", show=self.verbose) as report:
                 self.history_ = self._train(visible, examined, budget, _count(part) * seconds, report)
-            evidence = self._evidence(part, held_out, examined)
-            if len(evidence.column):
-                self.widths_ = fit_widths(evidence, columns)
-                y = evidence.mean + evidence.std * evidence.residual
-                self.masses_ = self._marginals.fitted(y, *self.widths_.located(evidence), evidence.column)
+            self._calibrate(part, held_out, examined)
+
+    def _calibrate(self, part: Panel, held_out: list[Bools], examined: list[Masked]) -> None:
+        """How far to follow the network, the widths of intervals, and the probability of bounds."""
+        evidence = self._evidence(part, held_out, examined)
+        if len(evidence.column):
+            self.widths_ = fit_widths(evidence, len(self.widths_.blend))
+            y = evidence.mean + evidence.std * evidence.residual
+            self.masses_ = self._marginals.fitted(y, *self.widths_.located(evidence), evidence.column)
+
+    def recalibrate(self, data: Any) -> Self:
+        """Set the widths of intervals, and how far to follow the network, by cells of these rows from now on.
+
+        For rows that came later than those it was fitted to, where the table has drifted. A tenth of the cells is
+        hidden and filled; what was learned stays as it is, but is no longer trusted where it does not hold there.
+        """
+        check_is_fitted(self)
+        panel = self._filled_columns(with_known(self.schema_.panel(data), self.known))
+        rows = practice_rows(panel, min(ROWS, NUMBERS // len(panel.columns)), self.seed)
+        part = part_of(panel, rows)
+        held_out = [each for each in self._held_out(part, panel.values) if each.any()]
+        if not held_out:
+            raise DataError(f"recalibration needs {LEAST} cells to hide, a tenth of those observed; there are fewer")
+        with one_thread():
+            self._calibrate(part, held_out, self._masked(part, held_out))
+        cells = np.zeros(panel.values.shape, dtype=bool)
+        cells[rows] = np.logical_or.reduce(held_out)
+        self.held_out_ = HeldOutCells.of(cells, fingerprint(panel))
+        return self
 
     def _train(
         self, visible: Panel, examined: list[Masked], budget: Budget, seconds: float, report: Report | None
