@@ -9,6 +9,7 @@ PyPOTS itself is not needed.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,7 @@ import gpvae
 from gpvae.data.panel import DataError
 from gpvae.gp.kernels import RBF, Cauchy, Kernel, Matern
 from gpvae.imputers.base import Imputer
-from gpvae.models.config import ModelConfig, Objective
-from gpvae.models.encoders import Convolution
-from gpvae.models.likelihoods import Gaussian
+from gpvae.models.config import Objective
 from gpvae.models.prior import Prior
 from gpvae.training.recipe import Recipe
 
@@ -131,12 +130,14 @@ class GPVAE(_Imputation):
         model_saving_strategy: str | None = "best",
         verbose: bool = True,
     ):
-        model = ModelConfig(
+        paper = gpvae.paper.PHYSIONET["model"]
+        widths = {"filters": encoder_sizes[0], "window": window_size, "widths": tuple(encoder_sizes[1:])}
+        model = replace(
+            paper,
             latent_dim=latent_size,
             prior=Prior(_kernel(kernel, sigma, length_scale, kernel_scales)),
-            encoder=Convolution(filters=encoder_sizes[0], window=window_size, widths=tuple(encoder_sizes[1:])),
+            encoder=replace(paper.encoder, **widths),
             decoder_widths=tuple(decoder_sizes),
-            likelihood=Gaussian(noise=1.0),
             objective=Objective(beta=beta, mc_samples=M, importance_samples=K),
         )
         recipe = _recipe(n_steps, batch_size, epochs, patience, optimizer)

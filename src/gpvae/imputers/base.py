@@ -244,6 +244,7 @@ class Imputer(Transformer):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the imputer into a new folder: its numbers as safetensors, the rest as JSON."""
         check_is_fitted(self)
+        features = getattr(self, "n_features_in_", len(self.schema_.columns))
         held_out = {} if self.held_out_ is None else {HELD_OUT: torch.from_numpy(self.held_out_.bits)}
         description = {
             "gpvae": version("gpvae"),
@@ -252,7 +253,7 @@ class Imputer(Transformer):
             "schema": to_json(self.schema_),
             "history": self.history_,
             "held_out_of": self.held_out_ and self.held_out_.data,
-            "features": [self.n_features_in_, getattr(self, "feature_names_in_", np.empty(0)).tolist()],
+            "features": [features, getattr(self, "feature_names_in_", np.empty(0)).tolist()],
         }
         write_model(Path(folder), description, {**self._tensors(), **held_out}, overwrite=overwrite)
 
