@@ -112,7 +112,10 @@ BAD_TABLES = {
         ("fit good.csv -o good.csv", "good.csv exists already"),
         ("fit good.csv -o good.csv --force", "good.csv is not a model, so it is not replaced"),
         ("evaluate good.csv --hold-out 0", "must be between 0 and 1"),
-        ("reproduce nonsense", "there is no table or figure 'nonsense'; there are T1, T2, T3, S4, S5, smoothness, F2, F3, changes"),
+        (
+            "reproduce nonsense",
+            "there is no table or figure 'nonsense'; there are T1, T2, T3, S4, S5, smoothness, F2, F3, changes",
+        ),
         ("reproduce T3 -o good.csv", "the folder good.csv cannot be made: File exists"),
     ],
 )
